@@ -1,0 +1,1 @@
+"""Which models exist and what a model folder holds. Imports no MLX."""

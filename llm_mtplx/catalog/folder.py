@@ -1,0 +1,165 @@
+"""What a model folder holds, told from its small files and safetensors headers."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelFolderError
+from .safetensors import TensorInfo, read_header
+
+SUPPORTED_TYPES = ("qwen3_5", "qwen3_5_text")
+HEAD_PREFIXES = ("mtp.", "language_model.mtp.", "model.mtp.", "model.language_model.mtp.")
+HEAD_FILES = (
+    "mtp.safetensors",
+    "mtp/weights.safetensors",
+    "model-mtp.safetensors",
+    "model-mtp-head.safetensors",
+)
+
+
+@dataclass(frozen=True)
+class HeadTensors:
+    """An MTP head on disk: its name inside the head -> (file, name in that file, info)."""
+
+    tensors: dict[str, tuple[Path, str, TensorInfo]]
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    path: Path
+    config: dict[str, Any]
+    head: HeadTensors | None
+    generation: dict[str, Any]
+
+    @property
+    def text_config(self) -> dict[str, Any]:
+        nested = self.config.get("text_config")
+        return nested if isinstance(nested, dict) else self.config
+
+    @property
+    def declares_head(self) -> bool:
+        keys = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_modules")
+        return any(cfg.get(k) for cfg in (self.text_config, self.config) for k in keys)
+
+
+def inspect(path: Path) -> ModelFolder:
+    """Read a folder's config and file headers.
+
+    Raises ModelFolderError where the folder cannot be run, with what to do about it.
+    """
+    if not path.is_dir():
+        raise ModelFolderError(
+            f"The model folder {path} does not exist. Check the path, or remove the model "
+            "with 'llm mtplx remove'."
+        )
+    config = _read_json(path / "config.json")
+    if config is None:
+        raise ModelFolderError(f"{path} has no config.json: it is not a model folder.")
+    _check_architecture(path, config)
+    trunk = _read_trunk_headers(path)
+    generation = _read_json(path / "generation_config.json") or {}
+    return ModelFolder(path, config, _find_head(path, config, trunk), generation)
+
+
+def _read_json(path: Path) -> dict[str, Any] | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ModelFolderError(f"{path} cannot be read: {error}.") from None
+    if not isinstance(content, dict):
+        raise ModelFolderError(f"{path} cannot be read: it holds no JSON object.")
+    return content
+
+
+def _check_architecture(path: Path, config: dict[str, Any]) -> None:
+    model_type = config.get("model_type")
+    supported = ", ".join(SUPPORTED_TYPES)
+    if model_type not in SUPPORTED_TYPES:
+        raise ModelFolderError(
+            f"{path} holds a model of type {model_type!r}, which is not supported. "
+            f"Supported types: {supported}."
+        )
+    text = config.get("text_config", config)
+    if not isinstance(text, dict):
+        raise ModelFolderError(f"{path / 'config.json'}: text_config is not an object.")
+    if text.get("num_experts"):
+        raise ModelFolderError(
+            f"{path} holds a mixture-of-experts model, which is not supported yet. "
+            f"Supported types: dense {supported}."
+        )
+
+
+def _read_trunk_headers(path: Path) -> dict[Path, dict[str, TensorInfo]]:
+    """Headers of every ``model*.safetensors``; all shards an index names must be there."""
+    index = _read_json(path / "model.safetensors.index.json")
+    files = sorted(path.glob("model*.safetensors"))
+    if index is not None:
+        weight_map = index.get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise ModelFolderError(f"{path / 'model.safetensors.index.json'} has no weight_map.")
+        wanted = sorted({str(name) for name in weight_map.values()})
+        missing = [name for name in wanted if not (path / name).is_file()]
+        if missing:
+            raise ModelFolderError(
+                f"{path} is incomplete: {len(missing)} of {len(wanted)} weight files are "
+                f"missing, {missing[0]} first. Download the model again."
+            )
+    if not files:
+        raise ModelFolderError(
+            f"{path} has no model*.safetensors: the weights are not there. "
+            "Download the model again."
+        )
+    return {file: read_header(file) for file in files}
+
+
+def _find_head(
+    path: Path, config: dict[str, Any], trunk: dict[Path, dict[str, TensorInfo]]
+) -> HeadTensors | None:
+    """The first place that holds a head: a named sidecar, a known sidecar, the trunk's shards."""
+    for file in _sidecar_candidates(path, config):
+        if file.is_file():
+            tensors = {}
+            for name, info in read_header(file).items():
+                tensors[_strip_prefix(name) or name] = (file, name, info)
+            return HeadTensors(tensors)
+    embedded = {}
+    for file, header in trunk.items():
+        for name, info in header.items():
+            inner = _strip_prefix(name)
+            if inner is not None:
+                embedded[inner] = (file, name, info)
+    return HeadTensors(embedded) if embedded else None
+
+
+def _sidecar_candidates(path: Path, config: dict[str, Any]) -> list[Path]:
+    named = []
+    extra = config.get("mlx_lm_extra_tensors")
+    if isinstance(extra, dict):
+        named.append(extra.get("mtp_file"))
+    runtime = _read_json(path / "mtplx_runtime.json") or {}
+    named += [runtime.get("mtp_file"), runtime.get("mtp_sidecar_file")]
+    candidates = []
+    for name in named:
+        if isinstance(name, str):
+            file = path / name
+            if ".." in Path(name).parts or Path(name).is_absolute():
+                raise ModelFolderError(
+                    f"{path} names an MTP head file outside the folder: {name}."
+                )
+            if not file.is_file():
+                raise ModelFolderError(
+                    f"{path} names the MTP head file {name}, which is not there. "
+                    "Download the model again."
+                )
+            candidates.append(file)
+    return candidates + [path / name for name in HEAD_FILES]
+
+
+def _strip_prefix(name: str) -> str | None:
+    for prefix in HEAD_PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return None

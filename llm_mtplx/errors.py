@@ -1,0 +1,26 @@
+"""The errors a user may see: one sentence that says what is wrong and what to do."""
+
+import click
+import llm
+
+
+class MtplxError(llm.ModelError, click.ClickException):
+    """Shown as ``Error: message`` with exit code 1 by every llm command."""
+
+    def __init__(self, message: str) -> None:
+        click.ClickException.__init__(self, message)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class ModelFolderError(MtplxError):
+    """A model folder is missing, incomplete, or holds something this plugin cannot run."""
+
+
+class RequestError(MtplxError):
+    """A prompt or option that cannot be answered."""
+
+
+class EngineError(MtplxError):
+    """The engine could not finish a turn."""

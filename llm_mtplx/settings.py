@@ -1,0 +1,10 @@
+"""Where things live. Read when used, never at import."""
+
+from pathlib import Path
+
+import llm
+
+
+def registry_path() -> Path:
+    """The file that names the models a user has added."""
+    return Path(llm.user_dir()) / "mtplx" / "models.json"

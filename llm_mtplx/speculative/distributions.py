@@ -1,0 +1,132 @@
+"""From logits to the distribution a token is drawn from.
+
+One function shapes target and draft alike, in the order of Hugging Face transformers:
+temperature -> top-k -> top-p -> min-p. All of it is float64 on the host; only the rows' candidates
+leave the device.
+"""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a request wants its tokens drawn. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off."""
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Token ids in ascending order and their probabilities, which sum to 1."""
+
+    ids: Ids  # [m]
+    probs: Floats  # [m]
+
+    def prob(self, token: int) -> float:
+        at = int(np.searchsorted(self.ids, token))
+        if at < len(self.ids) and self.ids[at] == token:
+            return float(self.probs[at])
+        return 0.0
+
+    def sample(self, rng: np.random.Generator) -> int:
+        cumulative = np.cumsum(self.probs)
+        at = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
+        return int(self.ids[min(at, len(self.ids) - 1)])
+
+
+def shape(ids: Ids, logits: Floats, sampling: Sampling) -> Distribution:
+    """The distribution over candidates ``ids`` [m], ascending, with ``logits`` [m].
+
+    The candidates must hold every id of the top k (all ids where top-k is off).
+    """
+    scaled = logits / sampling.temperature
+    # Best first; at ties the lower id first.
+    order = np.argsort(-scaled, kind="stable")
+    if sampling.top_k > 0:
+        order = order[: sampling.top_k]
+    probs = _softmax(scaled[order])
+    if sampling.top_p < 1:
+        before = np.cumsum(probs) - probs
+        kept = before < sampling.top_p
+        kept[0] = True
+        order, probs = order[kept], _normalize(probs[kept])
+    if sampling.min_p > 0:
+        kept = probs >= sampling.min_p * probs[0]
+        order, probs = order[kept], _normalize(probs[kept])
+    ascending = np.argsort(order)
+    return Distribution(ids[order[ascending]], probs[ascending])
+
+
+class Candidates:
+    """The ids a distribution can hold for each of some logits rows, found on the device.
+
+    Evaluate ``arrays`` together with whatever else the caller waits for, then take
+    ``distributions()``.
+    """
+
+    def __init__(self, logits: mx.array, sampling: Sampling) -> None:
+        """``logits`` [T, V], lazy or not; nothing is computed yet."""
+        self._logits = logits
+        self._sampling = sampling
+        top_k = sampling.top_k
+        if 0 < top_k < logits.shape[-1]:
+            ids = mx.argpartition(-logits, kth=top_k - 1, axis=-1)[:, :top_k]
+            values = mx.take_along_axis(logits, ids, axis=-1)
+            # More than k ids reach the k-th value: a tie that the partition broke by chance.
+            reaching = (logits >= values.min(axis=-1, keepdims=True)).sum(axis=-1)
+            self.arrays = [ids, values.astype(mx.float32), reaching]
+        else:
+            self.arrays = [logits.astype(mx.float32)]
+
+    def distributions(self) -> list[Distribution]:
+        host = [np.array(array) for array in self.arrays]
+        if len(host) == 1:
+            everything = np.arange(host[0].shape[-1])
+            return [shape(everything, row.astype(np.float64), self._sampling) for row in host[0]]
+        return [self._from_top(row, *arrays) for row, arrays in enumerate(zip(*host, strict=True))]
+
+    def _from_top(
+        self, row: int, ids: npt.NDArray[np.uint32], values: npt.NDArray[np.float32], reaching: int
+    ) -> Distribution:
+        if reaching > self._sampling.top_k:
+            logits = np.array(self._logits[row].astype(mx.float32)).astype(np.float64)
+            return shape(np.arange(len(logits)), logits, self._sampling)
+        ascending = np.argsort(ids)
+        return shape(
+            ids[ascending].astype(np.int64), values[ascending].astype(np.float64), self._sampling
+        )
+
+
+def residual(target: Distribution, draft: Distribution) -> Distribution:
+    """normalize(max(target - draft, 0)), or the target where that is numerically empty."""
+    at = np.searchsorted(draft.ids, target.ids)
+    at = np.minimum(at, len(draft.ids) - 1)
+    shared = np.where(draft.ids[at] == target.ids, draft.probs[at], 0.0)
+    left = np.maximum(target.probs - shared, 0.0)
+    if left.sum() <= 0:
+        return target
+    return Distribution(target.ids, _normalize(left))
+
+
+def _softmax(logits: Floats) -> Floats:
+    weights = np.exp(logits - logits.max())
+    return _normalize(weights)
+
+
+def _normalize(weights: Floats) -> Floats:
+    normalized: Floats = weights / weights.sum()
+    return normalized

@@ -1,0 +1,38 @@
+"""The MTP head: one full-attention layer that guesses the token after the next.
+
+For the trunk's hidden row h_t (after its final norm) and the next token x_{t+1}:
+
+    u = fc([norm_e(embed(x_{t+1})) ; norm_h(h_t)])      embedding first
+    s = norm(layer(u))                                  logits are lm_head(s)
+
+and s stands in for h_{t+1} when the head goes on from its own guess. This is the order of vLLM's
+``Qwen3_5MultiTokenPredictor``. Embedding and lm_head are the trunk's.
+"""
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from .upstream import DecoderLayer, KVCache, TextModelArgs, create_attention_mask
+
+
+class MTPHead(nn.Module):
+    def __init__(self, args: TextModelArgs) -> None:
+        super().__init__()
+        size, eps = args.hidden_size, args.rms_norm_eps
+        self.pre_fc_norm_embedding = nn.RMSNorm(size, eps=eps)
+        self.pre_fc_norm_hidden = nn.RMSNorm(size, eps=eps)
+        self.fc = nn.Linear(2 * size, size, bias=False)
+        # This index makes mlx-lm build a full-attention layer.
+        self.layers = [DecoderLayer(args, layer_idx=args.full_attention_interval - 1)]
+        self.norm = nn.RMSNorm(size, eps=eps)
+
+    def make_cache(self) -> KVCache:
+        return KVCache()
+
+    def __call__(self, hidden: mx.array, embeddings: mx.array, cache: KVCache) -> mx.array:
+        """Rows (h_t, embed(x_{t+1})), each [1, T, H] -> [1, T, H]; T rows join the history."""
+        fused = mx.concatenate(
+            [self.pre_fc_norm_embedding(embeddings), self.pre_fc_norm_hidden(hidden)], axis=-1
+        )
+        x = self.fc(fused)
+        return self.norm(self.layers[0](x, create_attention_mask(x, cache), cache))

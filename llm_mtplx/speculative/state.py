@@ -1,0 +1,65 @@
+"""The state of a decode: everything needed to go on from a position.
+
+After n forwarded tokens: the trunk's cache covers n rows; ``hidden`` is hidden row n - 1; the
+head's history covers rows 0 .. n - 2, where row j = (hidden row j, token j + 1). The latest rows
+of that history may be *waiting*: they are forwarded through the head in one batch when the next
+draft starts, or when the state is settled.
+"""
+
+from dataclasses import dataclass, field
+
+import mlx.core as mx
+
+from .head import MTPHead
+from .trunk import Cache, Trunk
+from .upstream import KVCache
+
+MAX_WAITING = 512  # rows; bounds the hidden rows a long plain decode keeps
+
+
+@dataclass
+class State:
+    cache: Cache
+    head_cache: KVCache | None
+    ids: list[int] = field(default_factory=list)  # forwarded tokens
+    hidden: mx.array | None = None  # [1, 1, H]
+    waiting_hidden: list[mx.array] = field(default_factory=list)  # each [1, m, H]
+    waiting_ids: list[int] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, trunk: Trunk, head: MTPHead | None) -> "State":
+        return cls(trunk.make_cache(), head.make_cache() if head else None)
+
+    @property
+    def position(self) -> int:
+        return len(self.ids)
+
+    @property
+    def head_position(self) -> int:
+        """Rows of the head's history, waiting ones included. Position - 1 between rounds."""
+        assert self.head_cache is not None
+        return int(self.head_cache.offset) + len(self.waiting_ids)
+
+    def wait(self, hidden: mx.array, ids: list[int]) -> None:
+        """Let rows (``hidden`` [1, m, H], the m tokens after them) wait for the head."""
+        if self.head_cache is not None and ids:
+            self.waiting_hidden.append(hidden)
+            self.waiting_ids += ids
+
+    def feed_head(self, trunk: Trunk, head: MTPHead) -> mx.array:
+        """Forward all waiting rows through the head; returns its last row [1, 1, H]."""
+        hidden = mx.concatenate(self.waiting_hidden, axis=1)
+        embeddings = trunk.embed(mx.array([self.waiting_ids]))
+        out = head(hidden, embeddings, self.head_cache)
+        self.waiting_hidden, self.waiting_ids = [], []
+        return out[:, -1:]
+
+    def arrays(self) -> list[mx.array]:
+        """All arrays of the state, for evaluation."""
+        found = [] if self.hidden is None else [self.hidden]
+        for cache in [*self.cache, self.head_cache]:
+            if isinstance(cache, KVCache):
+                found += [x for x in (cache.keys, cache.values) if x is not None]
+            elif cache is not None:
+                found += [x for x in cache.cache if x is not None]
+        return found + self.waiting_hidden

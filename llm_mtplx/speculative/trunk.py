@@ -1,0 +1,61 @@
+"""The target model: mlx-lm's Qwen 3.5, walked layer by layer."""
+
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from .recurrent import Tape, gated_delta_net
+from .upstream import TextModelArgs, create_attention_mask
+
+Cache = list[Any]  # one KVCache or ArraysCache a layer
+
+
+class Trunk:
+    """Forwards token ids and gives hidden rows (after the final norm) and logits."""
+
+    def __init__(self, model: nn.Module) -> None:
+        text = model.language_model
+        self.model = model
+        self.args: TextModelArgs = text.args
+        self._text = text
+        self._inner = text.model
+        kinds = [layer.is_linear for layer in self._inner.layers]
+        self._first_attention = kinds.index(False)
+
+    def make_cache(self) -> Cache:
+        cache: Cache = self.model.make_cache()
+        return cache
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Token ids [1, T] -> embeddings [1, T, H]."""
+        return self._inner.embed_tokens(tokens)
+
+    def forward(self, tokens: mx.array, cache: Cache, tape: Tape | None = None) -> mx.array:
+        """Token ids [1, T] -> hidden rows [1, T, H]; the cache moves on by T rows."""
+        hidden = self.embed(tokens)
+        mask = create_attention_mask(hidden, cache[self._first_attention])
+        for layer, layer_cache in zip(self._inner.layers, cache, strict=True):
+            normed = layer.input_layernorm(hidden)
+            if layer.is_linear:
+                mixed = gated_delta_net(layer.linear_attn, normed, layer_cache, tape)
+            else:
+                mixed = layer.self_attn(normed, mask, layer_cache)
+            hidden = hidden + mixed
+            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
+        return self._inner.norm(hidden)
+
+    def logits(self, hidden: mx.array) -> mx.array:
+        """Hidden rows [1, T, H], the trunk's or the head's -> logits [1, T, V]."""
+        if self.args.tie_word_embeddings:
+            return self._inner.embed_tokens.as_linear(hidden)
+        return self._text.lm_head(hidden)
+
+    def cut(self, cache: Cache, tape: Tape, forwarded: int, keep: int) -> None:
+        """Keep the first ``keep`` >= 1 of the last ``forwarded`` rows."""
+        if keep == forwarded:
+            return
+        tape.cut(keep)
+        for layer, layer_cache in zip(self._inner.layers, cache, strict=True):
+            if not layer.is_linear:
+                layer_cache.trim(forwarded - keep)

@@ -29,8 +29,9 @@ class HeadTensors:
 class ModelFolder:
     path: Path
     config: dict[str, Any]
+    trunk_headers: dict[Path, dict[str, TensorInfo]]  # of every model*.safetensors
     head: HeadTensors | None
-    generation: dict[str, Any]
+    generation: dict[str, Any]  # generation_config.json
 
     @property
     def text_config(self) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def inspect(path: Path) -> ModelFolder:
     _check_architecture(path, config)
     trunk = _read_trunk_headers(path)
     generation = _read_json(path / "generation_config.json") or {}
-    return ModelFolder(path, config, _find_head(path, config, trunk), generation)
+    return ModelFolder(path, config, trunk, _find_head(path, config, trunk), generation)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -146,9 +147,7 @@ def _sidecar_candidates(path: Path, config: dict[str, Any]) -> list[Path]:
         if isinstance(name, str):
             file = path / name
             if ".." in Path(name).parts or Path(name).is_absolute():
-                raise ModelFolderError(
-                    f"{path} names an MTP head file outside the folder: {name}."
-                )
+                raise ModelFolderError(f"{path} names an MTP head file outside the folder: {name}.")
             if not file.is_file():
                 raise ModelFolderError(
                     f"{path} names the MTP head file {name}, which is not there. "

@@ -9,9 +9,8 @@ any q. Nothing is drawn for the drafts after a rejection.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from .distributions import Distribution, residual
+from .draws import Draws
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,10 @@ def accept_sampled(
     drafts: Sequence[int],
     proposals: Sequence[Distribution],
     targets: Sequence[Distribution],
-    rng: np.random.Generator,
+    draws: Draws,
 ) -> Verdict:
     """``proposals`` [depth]: what each draft was drawn from; ``targets`` [depth + 1]."""
     for position, (draft, q, p) in enumerate(zip(drafts, proposals, targets, strict=False)):
-        # u < 1 strictly, so a draft with p = 0 is never accepted.
-        if rng.random() * q.prob(draft) >= p.prob(draft):
-            return Verdict(position, residual(p, q).sample(rng))
-    return Verdict(len(drafts), targets[len(drafts)].sample(rng))
+        if not draws.accepts(p.prob(draft), q.prob(draft)):
+            return Verdict(position, draws.pick(residual(p, q)))
+    return Verdict(len(drafts), draws.pick(targets[len(drafts)]))

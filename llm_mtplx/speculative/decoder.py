@@ -13,6 +13,7 @@ import numpy as np
 from ..errors import EngineError
 from .acceptance import Verdict, accept_greedy, accept_sampled
 from .distributions import Candidates, Distribution, Sampling
+from .draws import Draws
 from .head import MTPHead
 from .recurrent import Tape
 from .state import MAX_WAITING, State
@@ -41,13 +42,13 @@ class Decoder:
         trunk: Trunk,
         head: MTPHead | None,
         sampling: Sampling,
-        rng: np.random.Generator,
+        draws: Draws,
         state: State | None = None,
     ) -> None:
         self.trunk = trunk
         self.head = head
         self.sampling = sampling
-        self.rng = rng
+        self.draws = draws
         self.state = state or State.empty(trunk, head)
         self.primary: int | None = None  # emitted, not yet forwarded
 
@@ -86,7 +87,8 @@ class Decoder:
         """The token after the prefilled ids: emitted, and the first primary."""
         assert self.state.hidden is not None, "prefill first"
         logits = self.trunk.logits(self.state.hidden)[0]
-        self.primary = self._judge([], [], logits).next_token
+        _, verdict = self._judge([], [], logits)
+        self.primary = verdict.next_token
         return self.primary
 
     def round(self, depth: int, room: int, ends: Callable[[int], bool]) -> Round:
@@ -102,9 +104,9 @@ class Decoder:
         tape = Tape()
         tokens = mx.concatenate([mx.array([primary], dtype=mx.uint32), *drafts])[None]
         hidden = self.trunk.forward(tokens, state.cache, tape if depth else None)
-        verdict = self._judge(drafts, proposals, self.trunk.logits(hidden)[0])
+        drafted, verdict = self._judge(drafts, proposals, self.trunk.logits(hidden)[0])
 
-        accepted = [int(draft.item()) for draft in drafts[: verdict.accepted]]
+        accepted = drafted[: verdict.accepted]
         emitted = [*accepted, verdict.next_token]
         for at, token in enumerate(accepted):
             if ends(token):
@@ -150,26 +152,30 @@ class Decoder:
                 mx.eval(candidates.arrays)
                 (proposal,) = candidates.distributions()
                 proposals.append(proposal)
-                drafts.append(mx.array([proposal.sample(self.rng)], dtype=mx.uint32))
+                drafts.append(mx.array([self.draws.pick(proposal)], dtype=mx.uint32))
         state.head_cache.trim(state.head_cache.offset - certain)
         return drafts, proposals
 
     def _judge(
         self, drafts: list[mx.array], proposals: list[Distribution], logits: mx.array
-    ) -> Verdict:
-        """Which drafts the trunk's ``logits`` [depth + 1, V] accept, and the token after them."""
+    ) -> tuple[list[int], Verdict]:
+        """The draft ids, how many of them the trunk accepts, and the token after those.
+
+        ``logits`` [depth + 1, V]: the trunk's after the primary and after each draft.
+        """
         finite = mx.isfinite(logits.max(axis=-1)).all()
+        tokens = mx.concatenate(drafts) if drafts else mx.array([], dtype=mx.uint32)
         if self.sampling.greedy:
             best = mx.argmax(logits, axis=-1)
-            mx.eval(best, finite, drafts)
+            mx.eval(best, finite, tokens)
             _require_finite(finite)
-            return accept_greedy([int(d.item()) for d in drafts], best.tolist())
+            drafted = _ints(tokens)
+            return drafted, accept_greedy(drafted, _ints(best))
         candidates = Candidates(logits, self.sampling)
-        mx.eval(candidates.arrays, finite)
+        mx.eval(candidates.arrays, finite, tokens)
         _require_finite(finite)
-        return accept_sampled(
-            [int(d.item()) for d in drafts], proposals, candidates.distributions(), self.rng
-        )
+        drafted = _ints(tokens)
+        return drafted, accept_sampled(drafted, proposals, candidates.distributions(), self.draws)
 
     def settle(self) -> None:
         """Forward the last emitted token and the waiting rows, so that the state is whole."""
@@ -187,3 +193,8 @@ def _require_finite(finite: mx.array) -> None:
             "The model computed logits that are not finite (NaN or infinity), so this answer "
             "cannot go on. Nothing of it was kept; check the model's files."
         )
+
+
+def _ints(array: mx.array) -> list[int]:
+    values: list[int] = np.array(array).tolist()
+    return values

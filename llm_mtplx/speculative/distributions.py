@@ -42,11 +42,6 @@ class Distribution:
             return float(self.probs[at])
         return 0.0
 
-    def sample(self, rng: np.random.Generator) -> int:
-        cumulative = np.cumsum(self.probs)
-        at = int(np.searchsorted(cumulative, rng.random() * cumulative[-1], side="right"))
-        return int(self.ids[min(at, len(self.ids) - 1)])
-
 
 def shape(ids: Ids, logits: Floats, sampling: Sampling) -> Distribution:
     """The distribution over candidates ``ids`` [m], ascending, with ``logits`` [m].

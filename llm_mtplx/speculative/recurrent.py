@@ -110,9 +110,7 @@ def _row_by_row(
     outputs, states = [], []
     for t in range(q.shape[1]):
         row = slice(t, t + 1)
-        y, state = gated_delta_ops(
-            q[:, row], k[:, row], v[:, row], g[:, row], beta[:, row], state
-        )
+        y, state = gated_delta_ops(q[:, row], k[:, row], v[:, row], g[:, row], beta[:, row], state)
         outputs.append(y)
         states.append(state)
     return mx.concatenate(outputs, axis=1), states

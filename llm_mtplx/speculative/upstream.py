@@ -32,6 +32,4 @@ __all__ = [
 
 def recurrence_is_a_kernel(head_k_dim: int) -> bool:
     """Whether ``gated_delta_update`` runs fused over all rows (else it loops over rows)."""
-    return (
-        mx.default_device() == mx.gpu and mx.metal.is_available() and head_k_dim % 32 == 0
-    )
+    return mx.default_device() == mx.gpu and mx.metal.is_available() and head_k_dim % 32 == 0

@@ -1,0 +1,1 @@
+"""Messages to token ids, and token ids back to text and reasoning."""

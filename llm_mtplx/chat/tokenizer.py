@@ -1,0 +1,91 @@
+"""A model's tokenizer and chat template, from its own files."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+from tokenizers import Tokenizer
+from transformers import AutoTokenizer
+
+from ..errors import ModelFolderError, RequestError
+
+Message = dict[str, Any]
+
+
+class ChatTokenizer:
+    """Renders conversations with the model's template and encodes them with its tokenizer.json.
+
+    The template runs in transformers. Encoding does not: transformers rebuilds some tokenizers
+    with another split rule than the one their tokenizer.json carries.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            self._encoder = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self._templates = AutoTokenizer.from_pretrained(str(folder))
+        except Exception as error:  # tokenizers raises bare Exception
+            raise ModelFolderError(f"{folder} has no readable tokenizer: {error}.") from error
+        if self._templates.chat_template is None:
+            raise ModelFolderError(
+                f"{folder} has no chat template. Add the model's chat_template.jinja to it."
+            )
+        self.think_start = self._encoder.token_to_id("<think>")
+        self.think_end = self._encoder.token_to_id("</think>")
+        self.message_start = self._encoder.token_to_id("<|im_start|>")
+        self.message_end = self._encoder.token_to_id("<|im_end|>")
+        self.token_bytes = token_bytes(self._encoder)
+
+    def render(self, messages: Sequence[Message], template_args: Mapping[str, Any]) -> str:
+        """The prompt text, up to and including the generation prompt."""
+        try:
+            text: str = self._templates.apply_chat_template(
+                list(messages), tokenize=False, add_generation_prompt=True, **template_args
+            )
+        except (TemplateError, ValueError, TypeError) as error:
+            raise RequestError(f"The model's chat template refuses this prompt: {error}") from error
+        return text
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def starts_in_reasoning(self, prompt: Sequence[int]) -> bool:
+        """Whether the generation prompt leaves a think block open."""
+        if self.think_start is None:
+            return False
+        for token in reversed(prompt):
+            if token == self.think_start:
+                return True
+            if token in (self.think_end, self.message_start):
+                return False
+        return False
+
+
+def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
+    """The bytes each id stands for in a byte-level BPE vocabulary."""
+    kind = json.loads(tokenizer.to_str()).get("decoder") or {}
+    if kind.get("type") != "ByteLevel":
+        raise ModelFolderError(
+            f"The tokenizer decodes with {kind.get('type')!r}; only byte-level BPE is supported."
+        )
+    alphabet = _byte_level_alphabet()
+    added = tokenizer.get_added_tokens_decoder()
+    table = []
+    for token_id in range(tokenizer.get_vocab_size(with_added_tokens=True)):
+        if token_id in added:
+            table.append(added[token_id].content.encode())
+        else:
+            token = tokenizer.id_to_token(token_id)
+            table.append(bytes(alphabet[c] for c in token) if token else b"")
+    return table
+
+
+def _byte_level_alphabet() -> dict[str, int]:
+    """GPT-2's printable stand-in character for each byte -> that byte."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    alphabet = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    alphabet.update({chr(0x100 + n): byte for n, byte in enumerate(others)})
+    return alphabet

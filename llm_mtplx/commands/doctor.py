@@ -1,0 +1,73 @@
+"""``llm mtplx doctor``: is this installation able to answer?"""
+
+import json
+from typing import Any
+
+import click
+
+from ..catalog.entries import DEMO_ID
+from ..demo import MODEL_DIR
+from ..errors import MtplxError
+
+QUESTION = "What is the capital of France?"
+
+
+@click.command()
+@click.option("json_", "--json", is_flag=True, help="Print JSON")
+def doctor(json_: bool) -> None:
+    "Check versions, backend, memory, and that the demo model answers"
+    from ..engine.engine import shared_engine
+
+    engine = shared_engine()
+
+    def facts() -> dict[str, Any]:
+        from ..engine.facts import facts
+
+        return facts()
+
+    report = engine.call(facts)
+    report["demo"] = _ask_demo()
+    if json_:
+        click.echo(json.dumps(report, indent=2))
+    else:
+        _print(report)
+    if report["demo"]["problem"]:
+        raise MtplxError(report["demo"]["problem"])
+
+
+def _ask_demo() -> dict[str, Any]:
+    from ..engine.engine import shared_engine
+    from ..engine.protocol import Finished, Request, Text
+
+    request = Request(
+        DEMO_ID, MODEL_DIR, [{"role": "user", "content": QUESTION}], temperature=0, max_tokens=64
+    )
+    report: dict[str, Any] = {"question": QUESTION, "answer": "", "problem": None}
+    try:
+        for event in shared_engine().stream(request):
+            if isinstance(event, Text):
+                report["answer"] += event.text
+            elif isinstance(event, Finished):
+                report["tokens"] = event.output_tokens
+                report["rounds"] = event.rounds
+                report["drafted"] = event.drafted
+                report["accepted"] = event.accepted
+    except MtplxError as error:
+        report["problem"] = f"The demo model does not answer: {error}"
+    return report
+
+
+def _print(report: dict[str, Any]) -> None:
+    for name, number in report["versions"].items():
+        click.echo(f"{name:10} {number}")
+    click.echo(f"{'system':10} {report['system']}")
+    click.echo(f"{'backend':10} {report['backend']}")
+    click.echo(f"{'BLAS':10} {report['blas']}")
+    click.echo(f"{'memory':10} {report['memory_bytes'] / 2**30:.1f} GiB")
+    demo = report["demo"]
+    if not demo["problem"]:
+        click.echo(f"{'demo':10} {demo['question']} {demo['answer']}")
+        click.echo(
+            f"{'':10} {demo['tokens']} tokens in {demo['rounds']} rounds; drafts accepted "
+            f"{sum(demo['accepted'])} of {sum(demo['drafted'])} examined"
+        )

@@ -1,0 +1,183 @@
+"""The engine: one thread that owns MLX, the resident models and the queue of turns."""
+
+import asyncio
+import atexit
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ..errors import EngineError, MtplxError
+from .protocol import Event, Failed, Finished, Notice, Request
+
+if TYPE_CHECKING:
+    from .load import LoadedModel
+
+T = TypeVar("T")
+
+EXIT_WAIT_S = 3.0
+
+
+class Job:
+    """A request on its way through the engine. ``sink`` is called on the engine's thread."""
+
+    def __init__(self, request: Request, sink: Callable[[Event], None]) -> None:
+        self.request = request
+        self.sink = sink
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Stop within one round. Harmless after the end."""
+        self._cancelled.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+
+class Engine:
+    """Runs tasks one after the other. MLX is imported and used on its thread only."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._models: dict[Path, LoadedModel] = {}
+        self._current: Job | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
+        self._thread.start()
+        # A daemon thread inside MLX at interpreter shutdown would crash: stop it before.
+        atexit.register(self.close)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run ``function`` on the engine's thread and wait for its result."""
+        future: Future[T] = Future()
+
+        def task() -> None:
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+        self._put(task)
+        return future.result()
+
+    def _submit(self, request: Request, sink: Callable[[Event], None]) -> Job:
+        job = Job(request, sink)
+        self._put(lambda: self._serve(job))
+        return job
+
+    def _put(self, task: Callable[[], None]) -> None:
+        if self._closed:
+            raise EngineError("The engine has stopped because this process is ending.")
+        self._tasks.put(task)
+
+    def stream(self, request: Request) -> Iterator[Event]:
+        """Events of one turn; ends with Finished. Closing the iterator cancels the turn."""
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        job = self._submit(request, events.put)
+        try:
+            while True:
+                event = events.get()
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            job.cancel()
+
+    async def astream(self, request: Request) -> AsyncIterator[Event]:
+        """As ``stream``, for a running event loop."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def sink(event: Event) -> None:
+            # A loop that was closed has nobody left who listens.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        job = self._submit(request, sink)
+        try:
+            while True:
+                event = await events.get()
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            job.cancel()
+
+    def close(self) -> None:
+        """Cancel what runs and wait for the thread, a stated time at most."""
+        if self._closed or os.getpid() != self.pid:
+            return
+        self._closed = True
+        current = self._current
+        if current is not None:
+            current.cancel()
+        self._tasks.put(None)
+        self._thread.join(EXIT_WAIT_S)
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None and not self._closed:
+            task()
+
+    def _serve(self, job: Job) -> None:
+        if job.cancelled:
+            return
+        self._current = job
+        try:
+            event: Event = self._turn(job)
+        except MtplxError as error:
+            event = Failed(error)
+        except Exception as error:
+            wrapped = EngineError(f"The engine failed: {type(error).__name__}: {error}")
+            wrapped.__cause__ = error
+            event = Failed(wrapped)
+        self._current = None
+        job.sink(event)
+
+    def _turn(self, job: Job) -> Finished:
+        from .load import load
+        from .turn import run_turn
+
+        def notice(line: str) -> None:
+            job.sink(Notice(line))
+
+        folder = job.request.folder
+        if folder not in self._models:
+            self._models[folder] = load(folder, notice)
+        return run_turn(self._models[folder], job.request, job.sink, lambda: job.cancelled)
+
+
+_engine: Engine | None = None
+_engine_lock = threading.Lock()
+
+
+def shared_engine() -> Engine:
+    """This process's engine. A child forked after it started gets one clear error."""
+    global _engine
+    with _engine_lock:
+        if _engine is not None and _engine.pid != os.getpid():
+            raise EngineError(
+                "This process was forked from one in which MLX was running, which MLX cannot "
+                "survive. Start a new process instead (multiprocessing: use 'spawn')."
+            )
+        if _engine is None:
+            _engine = Engine()
+        return _engine
+
+
+def _new_lock() -> None:
+    global _engine_lock
+    _engine_lock = threading.Lock()
+
+
+# The parent may fork while another of its threads holds the lock.
+os.register_at_fork(after_in_child=_new_lock)

@@ -1,0 +1,48 @@
+"""What this machine and installation are, for doctor and benchmarks."""
+
+import os
+import platform
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+
+def facts() -> dict[str, Any]:
+    """Versions, backend, BLAS and memory. Names no host, user or path."""
+    return {
+        "versions": {
+            "llm-mtplx": version("llm-mtplx"),
+            "llm": version("llm"),
+            "mlx": version("mlx"),
+            "mlx-lm": version("mlx-lm"),
+            "python": platform.python_version(),
+        },
+        "system": f"{platform.system()} {platform.machine()}",
+        "backend": backend(),
+        "blas": blas(),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }
+
+
+def backend() -> str:
+    """metal, cuda or cpu."""
+    if mx.default_device() != mx.gpu:
+        return "cpu"
+    return "metal" if mx.metal.is_available() else "cuda"
+
+
+def blas() -> str:
+    """Which BLAS multiplies float32 matrices on the CPU."""
+    if sys.platform == "darwin":
+        return "Accelerate"
+    maps = Path("/proc/self/maps")
+    mapped = maps.read_text() if maps.exists() else ""
+    libraries = {Path(line.split()[-1]).name for line in mapped.splitlines() if "/" in line}
+    for prefix in ("libmkl_rt", "libopenblas"):
+        found = sorted(name for name in libraries if name.startswith(prefix))
+        if found:
+            return found[0]
+    return "the mlx wheel's own"

@@ -1,0 +1,62 @@
+"""A model folder to a trunk, its MTP head and its tokenizer."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import mlx.core as mx
+from mlx_lm.models import qwen3_5
+from mlx_lm.utils import load_model
+
+from ..catalog.folder import ModelFolder, inspect
+from ..chat.tokenizer import ChatTokenizer
+from ..errors import ModelFolderError
+from ..speculative.head import MTPHead
+from ..speculative.trunk import Trunk
+from .load_head import load_head
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    folder: ModelFolder
+    trunk: Trunk
+    head: MTPHead | None
+    tokenizer: ChatTokenizer
+    eos_ids: frozenset[int]
+    context_window: int  # tokens
+
+
+def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
+    """Load everything a turn needs; ``notice`` gets one line if the model has no head."""
+    folder = inspect(path)
+    tokenizer = ChatTokenizer(path)
+    try:
+        model, config = load_model(
+            path, get_model_classes=lambda config: (qwen3_5.Model, qwen3_5.ModelArgs)
+        )
+    except Exception as error:
+        first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ModelFolderError(f"{path} cannot be loaded: {first_line}") from error
+    trunk = Trunk(model)
+    head = load_head(folder, trunk)
+    if head is None:
+        why = "has no MTP head"
+        if folder.declares_head:
+            why = "declares an MTP head but has no weights for it"
+        notice(f"{path.name} {why}; it decodes without drafts.")
+    mx.eval(head.parameters() if head else [])
+    return LoadedModel(
+        folder,
+        trunk,
+        head,
+        tokenizer,
+        _eos_ids(config, tokenizer),
+        int(folder.text_config.get("max_position_embeddings", trunk.args.max_position_embeddings)),
+    )
+
+
+def _eos_ids(config: dict[str, object], tokenizer: ChatTokenizer) -> frozenset[int]:
+    """The ids that end an answer: the declared ones (mlx-lm merges both configs) and <|im_end|>."""
+    declared = config.get("eos_token_id")
+    ids = set(declared) if isinstance(declared, list) else {declared}
+    return frozenset(i for i in [*ids, tokenizer.message_end] if isinstance(i, int))

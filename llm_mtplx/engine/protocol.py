@@ -1,0 +1,67 @@
+"""What goes into the engine and what comes out of it. Plain values; imports no MLX."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+FinishReason = Literal["eos", "length", "interrupted"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One turn. ``None`` leaves a choice to the model's own defaults."""
+
+    model_id: str
+    folder: Path
+    messages: list[dict[str, Any]]  # as the chat template takes them
+    template_args: dict[str, Any] = field(default_factory=dict)
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    max_tokens: int | None = None
+    depth: int | None = None
+
+
+@dataclass(frozen=True)
+class Text:
+    text: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    text: str
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One line for stderr."""
+
+    line: str
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The end of a turn and what it cost."""
+
+    finish_reason: FinishReason
+    prompt_tokens: int
+    output_tokens: int
+    reasoning_tokens: int
+    depth: int
+    rounds: int
+    drafted: list[int]  # by position in the draft: how often it was examined
+    accepted: list[int]  # by position in the draft: how often it was accepted
+    ttft_s: float
+    prefill_s: float
+    decode_s: float
+    peak_memory: int  # bytes
+
+
+@dataclass(frozen=True)
+class Failed:
+    error: Exception
+
+
+Event = Text | Reasoning | Notice | Finished | Failed

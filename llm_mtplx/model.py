@@ -1,0 +1,172 @@
+"""The models llm sees: an llm Prompt in, StreamEvents out. Imports no MLX."""
+
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any
+
+import click
+import llm
+from llm.parts import (
+    AttachmentPart,
+    Message,
+    ReasoningPart,
+    StreamEvent,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+from .catalog.entries import Entry
+from .engine.engine import shared_engine
+from .engine.protocol import Event, Finished, Notice, Reasoning, Request, Text
+from .errors import MtplxError, RequestError
+from .options import MtplxOptions
+
+
+class _Shared:
+    can_stream = True
+    supports_tools = False
+    supports_schema = False
+    Options = MtplxOptions
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self.model_id = entry.model_id
+
+    def __str__(self) -> str:
+        return f"MTPLX: {self.model_id}"
+
+
+class MtplxModel(_Shared, llm.Model):
+    def execute(
+        self,
+        prompt: llm.Prompt,
+        stream: bool,
+        response: llm.Response,
+        conversation: llm.Conversation | None,
+    ) -> Iterator[StreamEvent]:
+        try:
+            for event in shared_engine().stream(build_request(self.entry, prompt)):
+                yield from _stream_events(event, response)
+        except MtplxError as error:
+            _report_in_chat(error)
+
+
+class AsyncMtplxModel(_Shared, llm.AsyncModel):
+    async def execute(
+        self,
+        prompt: llm.Prompt,
+        stream: bool,
+        response: llm.AsyncResponse,
+        conversation: llm.AsyncConversation | None,
+    ) -> AsyncGenerator[StreamEvent, None]:
+        async for event in shared_engine().astream(build_request(self.entry, prompt)):
+            for out in _stream_events(event, response):
+                yield out
+
+
+def build_request(entry: Entry, prompt: llm.Prompt) -> Request:
+    """Everything the engine needs to know about ``prompt``."""
+    messages = template_messages(prompt.messages, prompt.system)
+    last = messages[-1] if messages else None
+    if last is None or (last["role"] == "user" and not last["content"].strip()):
+        raise RequestError("The prompt is empty: give the model something to answer.")
+    options = prompt.options
+    template_args: dict[str, Any] = {}
+    if options.thinking in ("on", "off"):
+        template_args["enable_thinking"] = options.thinking == "on"
+    return Request(
+        model_id=entry.model_id,
+        folder=entry.path,
+        messages=messages,
+        template_args=template_args,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        min_p=options.min_p,
+        seed=options.seed,
+        max_tokens=options.max_tokens,
+        depth=None if options.draft == "auto" else options.draft,
+    )
+
+
+def template_messages(messages: list[Message], system: str | None) -> list[dict[str, Any]]:
+    """The whole history as chat templates take it.
+
+    ``system`` is this call's system prompt; it takes the place of the one the conversation began
+    with, which is the first message.
+    """
+    rendered = []
+    for message in messages:
+        rendered += _template_message(message)
+    if system:
+        if rendered and rendered[0]["role"] == "system":
+            rendered = rendered[1:]
+        rendered.insert(0, {"role": "system", "content": system})
+    return rendered
+
+
+def _template_message(message: Message) -> list[dict[str, Any]]:
+    if message.role == "tool":
+        return [
+            {"role": "tool", "name": part.name, "content": part.output}
+            for part in message.parts
+            if isinstance(part, ToolResultPart)
+        ]
+    if any(isinstance(part, AttachmentPart) for part in message.parts):
+        raise RequestError("This model reads text only; the conversation holds an attachment.")
+    content = "".join(part.text for part in message.parts if isinstance(part, TextPart))
+    out: dict[str, Any] = {"role": message.role, "content": content}
+    reasoning = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
+    if reasoning:
+        out["reasoning_content"] = reasoning
+    calls = [part for part in message.parts if isinstance(part, ToolCallPart)]
+    if calls:
+        out["tool_calls"] = [
+            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            for call in calls
+        ]
+    return [out]
+
+
+def _stream_events(
+    event: Event, response: llm.Response | llm.AsyncResponse
+) -> Iterator[StreamEvent]:
+    if isinstance(event, Text):
+        yield StreamEvent("text", event.text)
+    elif isinstance(event, Reasoning):
+        yield StreamEvent("reasoning", event.text)
+    elif isinstance(event, Notice):
+        click.echo(f"mtplx: {event.line}", err=True)
+    elif isinstance(event, Finished):
+        _record(event, response)
+
+
+def _record(turn: Finished, response: llm.Response | llm.AsyncResponse) -> None:
+    details = {"reasoning": turn.reasoning_tokens} if turn.reasoning_tokens else None
+    response.set_usage(input=turn.prompt_tokens, output=turn.output_tokens, details=details)
+    response.response_json = {
+        "prompt_tps": _rate(turn.prompt_tokens, turn.prefill_s),
+        "generation_tps": _rate(turn.output_tokens - 1, turn.decode_s),
+        "ttft_ms": round(turn.ttft_s * 1000, 1),
+        "peak_memory": turn.peak_memory,
+        "finish_reason": turn.finish_reason,
+        "mtp": {
+            "depth": turn.depth,
+            "rounds": turn.rounds,
+            "drafted": turn.drafted,
+            "accepted": turn.accepted,
+        },
+        "cache": {"source": None, "restored": 0, "prefilled": turn.prompt_tokens},
+    }
+
+
+def _rate(tokens: int, seconds: float) -> float | None:
+    return round(tokens / seconds, 1) if tokens > 0 and seconds > 0 else None
+
+
+def _report_in_chat(error: MtplxError) -> None:
+    """Inside ``llm chat``, where llm would end the chat, show the error and let it go on."""
+    context = click.get_current_context(silent=True)
+    if context is None or context.info_name != "chat":
+        raise error
+    click.echo(f"Error: {error}", err=True)

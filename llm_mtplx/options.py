@@ -1,0 +1,59 @@
+"""What ``-o`` accepts."""
+
+from typing import Any, Literal
+
+import llm
+from pydantic import Field, field_validator
+
+MAX_DRAFT = 5
+
+
+class MtplxOptions(llm.Options):
+    temperature: float | None = Field(
+        default=None,
+        ge=0,
+        description="How freely tokens are drawn; 0 always takes the likeliest. Default: the "
+        "model's own",
+    )
+    top_p: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Draw only from the likeliest tokens that together reach this probability",
+    )
+    top_k: int | None = Field(
+        default=None, ge=0, description="Draw only from this many likeliest tokens; 0 is off"
+    )
+    min_p: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Draw only tokens at least this likely relative to the likeliest",
+    )
+    seed: int | None = Field(
+        default=None, ge=0, description="Same seed, same machine, same versions: same answer"
+    )
+    max_tokens: int | None = Field(
+        default=None, ge=1, description="Longest answer in tokens. Default: what the context holds"
+    )
+    draft: int | Literal["auto"] | None = Field(
+        default=None,
+        description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto",
+    )
+    thinking: Literal["auto", "on", "off"] | None = Field(
+        default=None,
+        description="Whether the model reasons before it answers; auto is the model's own default",
+    )
+
+    @field_validator("draft", mode="before")
+    @classmethod
+    def _check_draft(cls, value: Any) -> Any:
+        if value is None or value == "auto":
+            return value
+        try:
+            depth = int(value)
+        except (TypeError, ValueError):
+            depth = -1
+        if not 0 <= depth <= MAX_DRAFT:
+            raise ValueError(f"must be 0 to {MAX_DRAFT}, or auto")
+        return depth

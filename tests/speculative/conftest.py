@@ -1,0 +1,11 @@
+import pytest
+
+from llm_mtplx.speculative.head import MTPHead
+from llm_mtplx.speculative.trunk import Trunk
+
+from ..tiny import random_trunk_and_head
+
+
+@pytest.fixture(scope="session")
+def tiny() -> tuple[Trunk, MTPHead]:
+    return random_trunk_and_head()

@@ -1,0 +1,44 @@
+"""A checkpoint to the raw Hugging Face layout of a Qwen3.5 model folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+
+from llm_mtplx.demo import chat
+from llm_mtplx.demo import tokenizer as demo_tokenizer
+from llm_mtplx.demo.network import DemoModel
+from llm_mtplx.demo.shape import hf_config
+
+# Kept in float32, as Qwen's own checkpoints keep it: exp of it sets the decay of the state.
+FLOAT32 = ("A_log",)
+
+
+def tensors(model: DemoModel) -> dict[str, torch.Tensor]:
+    """Trunk under `model.language_model.`, head under `mtp.`; norms stay zero-centred."""
+    out = {}
+    for name, value in model.state_dict().items():
+        key = name if name.startswith("mtp.") else f"model.language_model.{name}"
+        dtype = torch.float32 if name.endswith(FLOAT32) else torch.bfloat16
+        out[key] = value.detach().to(dtype).contiguous()
+    return out
+
+
+def export(model: DemoModel, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write the whole model folder; the weights appear under their name only when complete."""
+    folder.mkdir(parents=True, exist_ok=True)
+    demo_tokenizer.save(tokenizer, folder, chat.TEMPLATE_PATH.read_text(encoding="utf-8"))
+    eos = demo_tokenizer.control_id(tokenizer, "<|im_end|>")
+    pad = demo_tokenizer.control_id(tokenizer, "<|endoftext|>")
+    config = hf_config(model.shape, eos, pad)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    generation = {"do_sample": False, "eos_token_id": [eos, pad], "pad_token_id": pad}
+    (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
+    part = folder / "model.safetensors.part"
+    save_file(tensors(model), part, metadata={"format": "pt"})
+    os.replace(part, folder / "model.safetensors")

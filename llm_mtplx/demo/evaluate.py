@@ -147,7 +147,7 @@ class Evaluation:
                     if drafts[depth][t] != ids[target]:
                         break
                     right[depth] += 1
-        shares = {f"depth {d + 1}": round(right[d] / tried[d], 4) for d in range(DEPTH)}
+        shares = {f"depth {d + 1}": round(right[d] / max(1, tried[d]), 4) for d in range(DEPTH)}
         return shares | {"tokens": float(sum(len(r.ids) for r in replies))}
 
     def outside(self) -> dict[str, Any]:

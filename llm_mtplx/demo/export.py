@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from llm_mtplx.demo import chat
 from llm_mtplx.demo import tokenizer as demo_tokenizer
-from llm_mtplx.demo.network import DemoModel
+from llm_mtplx.demo.network import CentredNorm, DemoModel
 from llm_mtplx.demo.shape import hf_config
 
 # Kept in float32, as Qwen's own checkpoints keep it: exp of it sets the decay of the state.
@@ -21,9 +21,15 @@ FLOAT32 = ("A_log",)
 
 def tensors(model: DemoModel) -> dict[str, torch.Tensor]:
     """Trunk under `model.language_model.`, head under `mtp.`; norms stay zero-centred."""
+    centred = {
+        f"{name}.weight" for name, part in model.named_modules() if isinstance(part, CentredNorm)
+    }
     out = {}
     for name, value in model.state_dict().items():
         key = name if name.startswith("mtp.") else f"model.language_model.{name}"
+        if name in centred:
+            # Loaders add one in bfloat16; a gain that survives that is the same for all of them.
+            value = (1.0 + value).bfloat16().float() - 1.0
         dtype = torch.float32 if name.endswith(FLOAT32) else torch.bfloat16
         out[key] = value.detach().to(dtype).contiguous()
     return out
@@ -41,4 +47,5 @@ def export(model: DemoModel, tokenizer: Tokenizer, folder: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
     part = folder / "model.safetensors.part"
     save_file(tensors(model), part, metadata={"format": "pt"})
+    part.chmod(0o644)  # save_file makes it private; the folder is meant to be shipped
     os.replace(part, folder / "model.safetensors")

@@ -1,7 +1,10 @@
-"""The models llm sees: an llm Prompt in, StreamEvents out. Imports no MLX."""
+"""The models llm sees: an llm Prompt in, StreamEvents out.
+
+The engine is imported when a prompt runs: every llm command pays for this module.
+"""
 
 from collections.abc import AsyncGenerator, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import llm
@@ -16,10 +19,11 @@ from llm.parts import (
 )
 
 from .catalog.entries import Entry
-from .engine.engine import shared_engine
-from .engine.protocol import Event, Finished, Notice, Reasoning, Request, Text
 from .errors import MtplxError, RequestError
 from .options import MtplxOptions
+
+if TYPE_CHECKING:
+    from .engine.protocol import Event, Finished, Request
 
 
 class _Shared:
@@ -44,6 +48,8 @@ class MtplxModel(_Shared, llm.Model):
         response: llm.Response,
         conversation: llm.Conversation | None,
     ) -> Iterator[StreamEvent]:
+        from .engine.engine import shared_engine
+
         try:
             for event in shared_engine().stream(build_request(self.entry, prompt)):
                 yield from _stream_events(event, response)
@@ -59,13 +65,17 @@ class AsyncMtplxModel(_Shared, llm.AsyncModel):
         response: llm.AsyncResponse,
         conversation: llm.AsyncConversation | None,
     ) -> AsyncGenerator[StreamEvent, None]:
+        from .engine.engine import shared_engine
+
         async for event in shared_engine().astream(build_request(self.entry, prompt)):
             for out in _stream_events(event, response):
                 yield out
 
 
-def build_request(entry: Entry, prompt: llm.Prompt) -> Request:
+def build_request(entry: Entry, prompt: llm.Prompt) -> "Request":
     """Everything the engine needs to know about ``prompt``."""
+    from .engine.protocol import Request
+
     messages = template_messages(prompt.messages, prompt.system)
     last = messages[-1] if messages else None
     if last is None or (last["role"] == "user" and not last["content"].strip()):
@@ -129,8 +139,10 @@ def _template_message(message: Message) -> list[dict[str, Any]]:
 
 
 def _stream_events(
-    event: Event, response: llm.Response | llm.AsyncResponse
+    event: "Event", response: llm.Response | llm.AsyncResponse
 ) -> Iterator[StreamEvent]:
+    from .engine.protocol import Finished, Notice, Reasoning, Text
+
     if isinstance(event, Text):
         yield StreamEvent("text", event.text)
     elif isinstance(event, Reasoning):
@@ -141,7 +153,7 @@ def _stream_events(
         _record(event, response)
 
 
-def _record(turn: Finished, response: llm.Response | llm.AsyncResponse) -> None:
+def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> None:
     details = {"reasoning": turn.reasoning_tokens} if turn.reasoning_tokens else None
     response.set_usage(input=turn.prompt_tokens, output=turn.output_tokens, details=details)
     response.response_json = {

@@ -7,7 +7,6 @@ from typing import Any
 import click
 
 from ..catalog.entries import DEMO_ID, Entry, add_entry, list_entries, remove_entry
-from ..catalog.folder import inspect
 from ..errors import ModelFolderError
 
 
@@ -28,6 +27,8 @@ def models(json_: bool) -> None:
 
 
 def _describe(entry: Entry) -> dict[str, Any]:
+    from ..catalog.folder import inspect
+
     head: bool | None = None
     problem = None
     try:
@@ -52,6 +53,8 @@ def _head_words(head: bool) -> str:
 @click.option("aliases", "-a", "--alias", multiple=True, help="A short name for the model")
 def add(folder: Path, aliases: tuple[str, ...]) -> None:
     "Make the model in FOLDER available to llm"
+    from ..catalog.folder import inspect
+
     folder = folder.expanduser().absolute()
     head = inspect(folder).head is not None
     entry = Entry(f"mtplx/{folder.parent.name}/{folder.name}", folder, aliases)

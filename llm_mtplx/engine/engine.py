@@ -44,7 +44,7 @@ class Engine:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._models: dict[Path, LoadedModel] = {}
         self._current: Job | None = None
         self._closed = False
@@ -71,7 +71,7 @@ class Engine:
         self._put(lambda: self._serve(job))
         return job
 
-    def _put(self, task: Callable[[], None]) -> None:
+    def _put(self, task: Callable[[], object]) -> None:
         if self._closed:
             raise EngineError("The engine has stopped because this process is ending.")
         self._tasks.put(task)
@@ -114,22 +114,27 @@ class Engine:
             job.cancel()
 
     def close(self) -> None:
-        """Cancel what runs and wait for the thread, a stated time at most."""
+        """Cancel what runs and wait until the thread is idle, a stated time at most.
+
+        The thread itself stays, asleep: MLX keeps its streams per thread, and a thread that ends
+        takes the process down with them.
+        """
         if self._closed or os.getpid() != self.pid:
             return
         self._closed = True
         current = self._current
         if current is not None:
             current.cancel()
-        self._tasks.put(None)
-        self._thread.join(EXIT_WAIT_S)
+        idle = threading.Event()
+        self._tasks.put(idle.set)
+        idle.wait(EXIT_WAIT_S)
 
     def _run(self) -> None:
-        while (task := self._tasks.get()) is not None and not self._closed:
-            task()
+        while True:
+            self._tasks.get()()
 
     def _serve(self, job: Job) -> None:
-        if job.cancelled:
+        if job.cancelled or self._closed:
             return
         self._current = job
         try:

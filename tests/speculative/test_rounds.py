@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from mlx_lm.generate import generate_step
 
+from llm_mtplx.errors import EngineError
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Distribution, Sampling
 from llm_mtplx.speculative.draws import Draws
@@ -14,7 +15,7 @@ from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.state import State
 from llm_mtplx.speculative.trunk import Trunk
 
-from ..tiny import TEXT_CONFIG
+from ..tiny import TEXT_CONFIG, random_trunk_and_head
 from .states import assert_equal, named_arrays
 
 PROMPT = [3, 5, 7, 11, 13, 2]
@@ -194,3 +195,13 @@ def test_greedy_decoding_decides_nothing_by_chance(tiny: Tiny) -> None:
             raise AssertionError("the random path was entered")
 
     generate(Decoder(*tiny, Sampling(temperature=0.0), NoDraws(5)), PROMPT, 16, depth=3)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_finite_are_an_error(temperature: float) -> None:
+    trunk, head = random_trunk_and_head()
+    trunk.model.language_model.model.norm.weight *= float("nan")
+    decoder = Decoder(trunk, head, Sampling(temperature), Draws(0))
+    list(decoder.prefill(PROMPT))
+    with pytest.raises(EngineError, match="not finite"):
+        decoder.first()

@@ -1,0 +1,25 @@
+# Thin aliases of the uv commands in the README.
+UV := scripts/uv
+
+.PHONY: setup demo test lint docs demo-model
+
+setup:
+	$(UV) sync
+
+demo: setup
+	scripts/demo
+
+test: setup
+	$(UV) run pytest
+
+lint: setup
+	$(UV) run ruff check .
+	$(UV) run ruff format --check .
+	$(UV) run mypy
+	$(UV) run cog --check README.md
+
+docs: setup
+	$(UV) run cog -r README.md
+
+demo-model:
+	$(UV) run --group train python -m llm_mtplx.demo.build --out build/demo-model

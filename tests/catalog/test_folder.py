@@ -1,0 +1,155 @@
+"""A folder that cannot be run is refused with one line that says why."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llm_mtplx.catalog.folder import inspect
+from llm_mtplx.errors import ModelFolderError
+
+from ..folders import copy_demo, demo_weights, edit_json, head_of, save, trunk_of
+
+
+def remove_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def garble_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": ')
+
+
+def list_config(folder: Path) -> None:
+    (folder / "config.json").write_text("[]")
+
+
+def other_architecture(folder: Path) -> None:
+    edit_json(folder / "config.json", lambda config: config.update(model_type="mamba"))
+
+
+def experts(folder: Path) -> None:
+    edit_json(folder / "config.json", lambda c: c["text_config"].update(num_experts=8))
+
+
+def remove_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def truncate_weights(folder: Path) -> None:
+    file = folder / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:-1000])
+
+
+def garble_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"<html>Not found</html>")
+
+
+def empty_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def missing_shard(folder: Path) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+
+
+def named_head_missing(folder: Path) -> None:
+    edit_json(
+        folder / "config.json",
+        lambda c: c.update(mlx_lm_extra_tensors={"mtp_file": "head.safetensors"}),
+    )
+
+
+def named_head_outside(folder: Path) -> None:
+    (folder.parent / "head.safetensors").write_bytes(b"")
+    edit_json(
+        folder / "config.json",
+        lambda c: c.update(mlx_lm_extra_tensors={"mtp_file": "../head.safetensors"}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (remove_config, "no config.json"),
+        (garble_config, "cannot be read"),
+        (list_config, "holds no JSON object"),
+        (other_architecture, "type 'mamba', which is not supported. Supported types: qwen3_5"),
+        (experts, "mixture-of-experts"),
+        (remove_weights, "no model*.safetensors"),
+        (truncate_weights, "did not finish"),
+        (garble_weights, "not a readable safetensors file"),
+        (empty_weights, "not a readable safetensors file"),
+        (missing_shard, "1 of 2 weight files are missing, model-00002-of-00002"),
+        (named_head_missing, "head.safetensors, which is not there"),
+        (named_head_outside, "outside the folder"),
+    ],
+)
+def test_refusals(tmp_path: Path, damage: Callable[[Path], None], says: str) -> None:
+    folder = copy_demo(tmp_path / "model")
+    damage(folder)
+    with pytest.raises(ModelFolderError) as caught:
+        inspect(folder)
+    message = str(caught.value)
+    assert says in message
+    assert "\n" not in message
+
+
+def test_missing_folder(tmp_path: Path) -> None:
+    with pytest.raises(ModelFolderError, match="does not exist"):
+        inspect(tmp_path / "gone")
+
+
+def test_demo_has_its_head(tmp_path: Path) -> None:
+    folder = inspect(copy_demo(tmp_path / "model"))
+    assert folder.head is not None
+    assert len(folder.head.tensors) == 15
+    assert folder.declares_head
+
+
+def test_a_symlinked_folder_is_a_folder(tmp_path: Path) -> None:
+    real = copy_demo(tmp_path / "real")
+    link = tmp_path / "link"
+    link.symlink_to(real)
+    assert inspect(link).head is not None
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "mtp.safetensors",
+        "mtp/weights.safetensors",
+        "model-mtp.safetensors",
+        "model-mtp-head.safetensors",
+    ],
+)
+def test_a_sidecar_comes_before_the_shards(tmp_path: Path, place: str) -> None:
+    folder = copy_demo(tmp_path / "model")
+    save(folder / place, head_of(demo_weights()))
+    head = inspect(folder).head
+    assert head is not None
+    assert {file for file, _, _ in head.tensors.values()} == {folder / place}
+
+
+@pytest.mark.parametrize("named_in", ["config.json", "mtplx_runtime.json"])
+def test_a_named_sidecar_comes_first(tmp_path: Path, named_in: str) -> None:
+    folder = copy_demo(tmp_path / "model")
+    save(folder / "mtp.safetensors", head_of(demo_weights()))
+    save(folder / "head.safetensors", head_of(demo_weights()))
+    if named_in == "config.json":
+        edit_json(
+            folder / named_in,
+            lambda c: c.update(mlx_lm_extra_tensors={"mtp_file": "head.safetensors"}),
+        )
+    else:
+        (folder / named_in).write_text('{"mtp_sidecar_file": "head.safetensors"}')
+    head = inspect(folder).head
+    assert head is not None
+    assert {file for file, _, _ in head.tensors.values()} == {folder / "head.safetensors"}
+
+
+def test_no_head(tmp_path: Path) -> None:
+    folder = copy_demo(tmp_path / "model")
+    save(folder / "model.safetensors", trunk_of(demo_weights()))
+    assert inspect(folder).head is None

@@ -1,0 +1,85 @@
+"""Loading the plugin is nearly free and pulls in nothing heavy."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("mlx", "mlx_lm", "transformers", "tokenizers", "numpy", "huggingface_hub", "torch")
+
+
+def run(code: str, *flags: str, plugins: str = "llm-mtplx") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *flags, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "LLM_LOAD_PLUGINS": plugins},
+    )
+
+
+def heavy_modules(code: str, plugins: str = "llm-mtplx") -> set[str]:
+    report = f"\nimport json, sys; print(json.dumps([n for n in {HEAVY!r} if n in sys.modules]))"
+    return set(json.loads(run(code + report, plugins=plugins).stdout.splitlines()[-1]))
+
+
+@pytest.fixture(scope="module")
+def llms_own() -> set[str]:
+    """llm's own dependencies import numpy where it is installed."""
+    return heavy_modules("import llm.cli, llm; llm.get_models()", plugins="")
+
+
+def test_hooks_import_nothing_heavy(llms_own: set[str]) -> None:
+    code = """
+import llm.cli
+from llm import get_models
+assert any(model.model_id == "mtplx-demo" for model in get_models())
+"""
+    assert heavy_modules(code) - llms_own == set()
+
+
+def test_the_package_itself_imports_nothing_heavy() -> None:
+    added = "import sys, llm; before = set(sys.modules); import llm_mtplx; import llm_mtplx.model"
+    report = f"; print([n for n in {HEAVY!r} if n in sys.modules.keys() - before])"
+    assert run(added + report).stdout.strip() == "[]"
+
+
+def test_commands_that_need_no_model_import_nothing_heavy(llms_own: set[str]) -> None:
+    code = """
+from click.testing import CliRunner
+from llm.cli import cli
+assert CliRunner().invoke(cli, ["mtplx", "models"]).exit_code == 0
+"""
+    assert heavy_modules(code) - llms_own == set()
+
+
+def test_cost_is_under_ten_milliseconds() -> None:
+    """Own modules' self time in ``-X importtime`` plus the hooks.
+
+    The best of some runs, to be rid of what else the machine does.
+    """
+    code = """
+import time, click, llm.cli, llm_mtplx
+from llm import get_models
+get_models()
+started = time.perf_counter()
+llm_mtplx.register_models(lambda *models, aliases: None)
+llm_mtplx.register_commands(click.Group())
+print((time.perf_counter() - started) * 1e6)
+"""
+
+    def cost_us() -> float:
+        done = run(code, "-X", "importtime")
+        lines = done.stderr.splitlines()
+        matches = (re.match(r"import time:\s+(\d+) \|\s+\d+ \|\s+llm_mtplx", x) for x in lines)
+        imports = [int(match[1]) for match in matches if match]
+        assert imports
+        return sum(imports) + float(done.stdout)
+
+    costs: list[float] = []
+    while len(costs) < 8 and min(costs, default=1e9) >= 10_000:
+        costs.append(cost_us())
+    assert min(costs) < 10_000

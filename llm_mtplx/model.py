@@ -20,10 +20,12 @@ from llm.parts import (
 
 from .catalog.entries import Entry
 from .errors import MtplxError, RequestError
-from .options import MtplxOptions
+from .interrupt import first_interrupt_in_chat, in_chat
+from .options import MtplxOptions, stop_strings
+from .progress import ProgressLine
 
 if TYPE_CHECKING:
-    from .engine.protocol import Event, Finished, Request
+    from .engine.protocol import Event, Finished, Progress, Request
 
 
 class _Shared:
@@ -51,10 +53,15 @@ class MtplxModel(_Shared, llm.Model):
         from .engine.engine import shared_engine
 
         try:
-            for event in shared_engine().stream(build_request(self.entry, prompt)):
-                yield from _stream_events(event, response)
+            events = shared_engine().stream(build_request(self.entry, prompt))
+            with first_interrupt_in_chat(events.cancel), ProgressLine() as progress:
+                for event in events:
+                    yield from _stream_events(event, response, progress)
         except MtplxError as error:
-            _report_in_chat(error)
+            # llm would end the chat; a chat that goes on is worth more than its exit code.
+            if not in_chat():
+                raise
+            click.echo(f"Error: {error}", err=True)
 
 
 class AsyncMtplxModel(_Shared, llm.AsyncModel):
@@ -67,9 +74,10 @@ class AsyncMtplxModel(_Shared, llm.AsyncModel):
     ) -> AsyncGenerator[StreamEvent, None]:
         from .engine.engine import shared_engine
 
-        async for event in shared_engine().astream(build_request(self.entry, prompt)):
-            for out in _stream_events(event, response):
-                yield out
+        with ProgressLine() as progress:
+            async for event in shared_engine().astream(build_request(self.entry, prompt)):
+                for out in _stream_events(event, response, progress):
+                    yield out
 
 
 def build_request(entry: Entry, prompt: llm.Prompt) -> "Request":
@@ -93,7 +101,11 @@ def build_request(entry: Entry, prompt: llm.Prompt) -> "Request":
         top_k=options.top_k,
         top_p=options.top_p,
         min_p=options.min_p,
+        repetition_penalty=options.repetition_penalty,
+        presence_penalty=options.presence_penalty,
+        frequency_penalty=options.frequency_penalty,
         seed=options.seed,
+        stop=stop_strings(options.stop),
         max_tokens=options.max_tokens,
         depth=None if options.draft == "auto" else options.draft,
     )
@@ -139,10 +151,14 @@ def _template_message(message: Message) -> list[dict[str, Any]]:
 
 
 def _stream_events(
-    event: "Event", response: llm.Response | llm.AsyncResponse
+    event: "Event", response: llm.Response | llm.AsyncResponse, progress: ProgressLine
 ) -> Iterator[StreamEvent]:
-    from .engine.protocol import Finished, Notice, Reasoning, Text
+    from .engine.protocol import Finished, Notice, Progress, Reasoning, Text
 
+    if isinstance(event, Progress):
+        progress.show(_progress_words(event))
+        return
+    progress.clear()
     if isinstance(event, Text):
         yield StreamEvent("text", event.text)
     elif isinstance(event, Reasoning):
@@ -151,6 +167,12 @@ def _stream_events(
         click.echo(f"mtplx: {event.line}", err=True)
     elif isinstance(event, Finished):
         _record(event, response)
+
+
+def _progress_words(progress: "Progress") -> str:
+    if progress.total:
+        return f"{progress.phase} {progress.done:,} of {progress.total:,} tokens"
+    return f"{progress.phase} the model"
 
 
 def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> None:
@@ -174,11 +196,3 @@ def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> Non
 
 def _rate(tokens: int, seconds: float) -> float | None:
     return round(tokens / seconds, 1) if tokens > 0 and seconds > 0 else None
-
-
-def _report_in_chat(error: MtplxError) -> None:
-    """Inside ``llm chat``, where llm would end the chat, show the error and let it go on."""
-    context = click.get_current_context(silent=True)
-    if context is None or context.info_name != "chat":
-        raise error
-    click.echo(f"Error: {error}", err=True)

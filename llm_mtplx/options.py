@@ -1,5 +1,7 @@
 """What ``-o`` accepts."""
 
+import contextlib
+import json
 from typing import Any, Literal
 
 import llm
@@ -30,8 +32,29 @@ class MtplxOptions(llm.Options):
         le=1,
         description="Draw only tokens at least this likely relative to the likeliest",
     )
+    presence_penalty: float | None = Field(
+        default=None,
+        ge=-2,
+        le=2,
+        description="Subtracted from the logits of tokens that are in the answer already",
+    )
+    frequency_penalty: float | None = Field(
+        default=None,
+        ge=-2,
+        le=2,
+        description="Subtracted from a token's logit for each time it is in the answer already",
+    )
+    repetition_penalty: float | None = Field(
+        default=None,
+        gt=0,
+        description="Divides the logits of tokens in prompt or answer; 1 is off",
+    )
     seed: int | None = Field(
         default=None, ge=0, description="Same seed, same machine, same versions: same answer"
+    )
+    stop: str | list[str] | None = Field(
+        default=None,
+        description="Text that ends the answer and is not part of it: one string, or a JSON list",
     )
     max_tokens: int | None = Field(
         default=None, ge=1, description="Longest answer in tokens. Default: what the context holds"
@@ -45,6 +68,19 @@ class MtplxOptions(llm.Options):
         description="Whether the model reasons before it answers; auto is the model's own default",
     )
 
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _check_stop(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.lstrip().startswith("["):
+            # What is no JSON is a string that happens to start with a bracket.
+            with contextlib.suppress(ValueError):
+                value = json.loads(value)
+        if isinstance(value, list) and not all(isinstance(stop, str) for stop in value):
+            raise ValueError("must be a string or a list of strings")
+        if "" in ([value] if isinstance(value, str) else value or []):
+            raise ValueError("must not be empty")
+        return value
+
     @field_validator("draft", mode="before")
     @classmethod
     def _check_draft(cls, value: Any) -> Any:
@@ -57,3 +93,9 @@ class MtplxOptions(llm.Options):
         if not 0 <= depth <= MAX_DRAFT:
             raise ValueError(f"must be 0 to {MAX_DRAFT}, or auto")
         return depth
+
+
+def stop_strings(value: str | list[str] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return (value,) if isinstance(value, str) else tuple(value)

@@ -26,6 +26,11 @@ class TextDecoder:
         raw = self._token_bytes[token] if token < len(self._token_bytes) else b""
         return self._utf8.decode(raw)
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether the last bytes are the beginning of a character."""
+        return bool(self._utf8.getstate()[0])
+
     def finish(self) -> str:
         return self._utf8.decode(b"", final=True)
 
@@ -64,12 +69,17 @@ class AnswerDecoder:
             else:
                 self.reasoning_tokens += self._in_reasoning
                 self._append(pieces, self._decoder.add(token))
-        return _merged(pieces)
+        return merged(pieces)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the last token ended inside a character."""
+        return self._decoder.incomplete
 
     def finish(self) -> list[Piece]:
         pieces: list[Piece] = []
         self._flush(pieces)
-        return _merged(pieces)
+        return merged(pieces)
 
     def _flush(self, pieces: list[Piece]) -> None:
         self._append(pieces, self._decoder.finish())
@@ -90,7 +100,7 @@ class AnswerDecoder:
             pieces.append(Piece("reasoning", kept))
 
 
-def _merged(pieces: list[Piece]) -> list[Piece]:
+def merged(pieces: list[Piece]) -> list[Piece]:
     merged: list[Piece] = []
     for piece in pieces:
         if merged and merged[-1].kind == piece.kind:

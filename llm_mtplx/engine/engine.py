@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import EngineError, MtplxError
-from .protocol import Event, Failed, Finished, Notice, Request
+from .blas import preload
+from .protocol import Event, Failed, Finished, Notice, Progress, Request
 
 if TYPE_CHECKING:
     from .load import LoadedModel
@@ -37,6 +38,31 @@ class Job:
     @property
     def cancelled(self) -> bool:
         return self._cancelled.is_set()
+
+
+class EventStream:
+    """The events of one turn, for one reader; the last is Finished."""
+
+    def __init__(self, job: Job, events: "queue.SimpleQueue[Event]") -> None:
+        self._job = job
+        self._events = events
+
+    def cancel(self) -> None:
+        """Let the turn end within one round; its Finished still comes."""
+        self._job.cancel()
+
+    def __iter__(self) -> Iterator[Event]:
+        """Leaving the loop cancels the turn. Raises what the turn failed with."""
+        try:
+            while True:
+                event = self._events.get()
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            self._job.cancel()
 
 
 class Engine:
@@ -76,20 +102,10 @@ class Engine:
             raise EngineError("The engine has stopped because this process is ending.")
         self._tasks.put(task)
 
-    def stream(self, request: Request) -> Iterator[Event]:
-        """Events of one turn; ends with Finished. Closing the iterator cancels the turn."""
+    def stream(self, request: Request) -> "EventStream":
+        """Start a turn and read its events from another thread."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        job = self._submit(request, events.put)
-        try:
-            while True:
-                event = events.get()
-                if isinstance(event, Failed):
-                    raise event.error
-                yield event
-                if isinstance(event, Finished):
-                    return
-        finally:
-            job.cancel()
+        return EventStream(self._submit(request, events.put), events)
 
     async def astream(self, request: Request) -> AsyncIterator[Event]:
         """As ``stream``, for a running event loop."""
@@ -130,11 +146,15 @@ class Engine:
         idle.wait(EXIT_WAIT_S)
 
     def _run(self) -> None:
+        preload()
         while True:
             self._tasks.get()()
 
     def _serve(self, job: Job) -> None:
-        if job.cancelled or self._closed:
+        if self._closed:
+            return
+        if job.cancelled:
+            job.sink(Failed(EngineError("The answer was stopped before it began.")))
             return
         self._current = job
         try:
@@ -149,16 +169,19 @@ class Engine:
         job.sink(event)
 
     def _turn(self, job: Job) -> Finished:
-        from .load import load
-        from .turn import run_turn
+        from .turn import Turn
 
-        def notice(line: str) -> None:
-            job.sink(Notice(line))
+        model = self._resident(job)
+        return Turn(model, job.request, job.sink, lambda: job.cancelled).run()
+
+    def _resident(self, job: Job) -> "LoadedModel":
+        from .load import load
 
         folder = job.request.folder
         if folder not in self._models:
-            self._models[folder] = load(folder, notice)
-        return run_turn(self._models[folder], job.request, job.sink, lambda: job.cancelled)
+            job.sink(Progress("loading"))
+            self._models[folder] = load(folder, lambda line: job.sink(Notice(line)))
+        return self._models[folder]
 
 
 _engine: Engine | None = None

@@ -9,6 +9,10 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..speculative.depth import Backend
+
+WHEEL_BLAS = "the mlx wheel's own"
+
 
 def facts() -> dict[str, Any]:
     """Versions, backend, BLAS and memory. Names no host, user or path."""
@@ -27,7 +31,7 @@ def facts() -> dict[str, Any]:
     }
 
 
-def backend() -> str:
+def backend() -> Backend:
     """metal, cuda or cpu."""
     if mx.default_device() != mx.gpu:
         return "cpu"
@@ -45,4 +49,4 @@ def blas() -> str:
         found = sorted(name for name in libraries if name.startswith(prefix))
         if found:
             return found[0]
-    return "the mlx wheel's own"
+    return WHEEL_BLAS

@@ -5,14 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx_lm.models import qwen3_5
 from mlx_lm.utils import load_model
 
 from ..catalog.folder import ModelFolder, inspect
 from ..chat.tokenizer import ChatTokenizer
 from ..errors import ModelFolderError
+from ..speculative.depth import default_depth
 from ..speculative.head import MTPHead
 from ..speculative.trunk import Trunk
+from .facts import WHEEL_BLAS, backend, blas
 from .load_head import load_head
 
 
@@ -24,6 +27,7 @@ class LoadedModel:
     tokenizer: ChatTokenizer
     eos_ids: frozenset[int]
     context_window: int  # tokens
+    depth: int  # where the request leaves it open
 
 
 def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
@@ -52,7 +56,14 @@ def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
         tokenizer,
         _eos_ids(config, tokenizer),
         int(folder.text_config.get("max_position_embeddings", trunk.args.max_position_embeddings)),
+        _depth(trunk),
     )
+
+
+def _depth(trunk: Trunk) -> int:
+    quantized = any(isinstance(m, nn.QuantizedLinear) for m in trunk.model.modules())
+    dtype = str(trunk.model.language_model.model.norm.weight.dtype).removeprefix("mlx.core.")
+    return default_depth(backend(), dtype, quantized, blas() == WHEEL_BLAS)
 
 
 def _eos_ids(config: dict[str, object], tokenizer: ChatTokenizer) -> frozenset[int]:

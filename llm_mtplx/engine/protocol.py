@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-FinishReason = Literal["eos", "length", "interrupted"]
+FinishReason = Literal["eos", "stop", "length", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,11 @@ class Request:
     top_k: int | None = None
     top_p: float | None = None
     min_p: float | None = None
+    repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
     seed: int | None = None
+    stop: tuple[str, ...] = ()
     max_tokens: int | None = None
     depth: int | None = None
 
@@ -32,6 +36,15 @@ class Text:
 @dataclass(frozen=True)
 class Reasoning:
     text: str
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a turn is before its first token: ``total`` 0 where that is not known."""
+
+    phase: Literal["waiting", "loading", "reading"]
+    done: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,4 +77,4 @@ class Failed:
     error: Exception
 
 
-Event = Text | Reasoning | Notice | Finished | Failed
+Event = Text | Reasoning | Progress | Notice | Finished | Failed

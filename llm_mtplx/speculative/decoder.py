@@ -15,12 +15,11 @@ from .acceptance import Verdict, accept_greedy, accept_sampled
 from .distributions import Candidates, Distribution, Sampling
 from .draws import Draws
 from .head import MTPHead
+from .penalties import Penalties, PenaltySettings
 from .recurrent import Tape
 from .state import MAX_WAITING, State
 from .trunk import Trunk
 from .upstream import recurrence_is_a_kernel
-
-MAX_DEPTH = 5
 
 # Rows of one prefill forward. Where the recurrence is a loop of ops the graph grows with rows.
 KERNEL_CHUNK = 2048
@@ -34,6 +33,16 @@ class Round:
     accepted: int
 
 
+@dataclass(frozen=True)
+class Window:
+    """What one round's forward left behind to come back to a position inside it."""
+
+    start: int  # position before the forward
+    hidden_before: mx.array  # [1, 1, H]
+    hidden: mx.array  # [1, T, H]
+    tape: Tape
+
+
 class Decoder:
     """One request's decode. Owns its state; runs on the thread that owns MLX."""
 
@@ -43,14 +52,18 @@ class Decoder:
         head: MTPHead | None,
         sampling: Sampling,
         draws: Draws,
+        penalties: Penalties | None = None,
         state: State | None = None,
     ) -> None:
         self.trunk = trunk
         self.head = head
         self.sampling = sampling
         self.draws = draws
+        self.penalties = penalties or Penalties(PenaltySettings())
         self.state = state or State.empty(trunk, head)
         self.primary: int | None = None  # emitted, not yet forwarded
+        self.hold: int | None = None  # the earliest position rewind() must be able to reach
+        self._windows: list[Window] = []
 
     def prefill(self, ids: list[int]) -> Iterator[int]:
         """Forward ``ids`` after the state; yields how many are done. Afterwards, ``first()``.
@@ -86,9 +99,10 @@ class Decoder:
     def first(self) -> int:
         """The token after the prefilled ids: emitted, and the first primary."""
         assert self.state.hidden is not None, "prefill first"
-        logits = self.trunk.logits(self.state.hidden)[0]
+        logits = self.penalties.apply(self.trunk.logits(self.state.hidden)[0])
         _, verdict = self._judge([], [], logits)
         self.primary = verdict.next_token
+        self.penalties.emitted([self.primary])
         return self.primary
 
     def round(self, depth: int, room: int, ends: Callable[[int], bool]) -> Round:
@@ -101,10 +115,11 @@ class Decoder:
         depth = min(depth, room - 1) if self.head is not None else 0
         drafts, proposals = self._draft(primary, depth)
 
-        tape = Tape()
+        tape = Tape() if depth or self.hold is not None else None
         tokens = mx.concatenate([mx.array([primary], dtype=mx.uint32), *drafts])[None]
-        hidden = self.trunk.forward(tokens, state.cache, tape if depth else None)
-        drafted, verdict = self._judge(drafts, proposals, self.trunk.logits(hidden)[0])
+        hidden = self.trunk.forward(tokens, state.cache, tape)
+        logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
+        drafted, verdict = self._judge(drafts, proposals, logits)
 
         accepted = drafted[: verdict.accepted]
         emitted = [*accepted, verdict.next_token]
@@ -112,17 +127,9 @@ class Decoder:
             if ends(token):
                 emitted = accepted = accepted[: at + 1]
                 break
-        keep = 1 + len(accepted)
-        self.trunk.cut(state.cache, tape, forwarded=depth + 1, keep=keep)
-        if depth == 0:
-            assert state.hidden is not None
-            state.wait(state.hidden, [primary])
-            if len(state.waiting_ids) >= MAX_WAITING and self.head is not None:
-                state.feed_head(self.trunk, self.head)
-        state.wait(hidden[:, : keep - 1], accepted)
-        state.hidden = hidden[:, keep - 1 : keep]
-        state.ids += [primary, *accepted]
+        self._keep(primary, accepted, hidden, tape, drafted=depth)
         self.primary = emitted[-1] if len(emitted) > len(accepted) else None
+        self.penalties.emitted(emitted)
         return Round(emitted, depth, verdict.accepted)
 
     def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
@@ -144,7 +151,7 @@ class Decoder:
             if step:
                 embedding = self.trunk.embed(drafts[-1][None])
                 hidden = head(hidden, embedding, state.head_cache)
-            logits = self.trunk.logits(hidden)[0]
+            logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
             if self.sampling.greedy:
                 drafts.append(mx.argmax(logits, axis=-1).astype(mx.uint32))
             else:
@@ -176,6 +183,42 @@ class Decoder:
         _require_finite(finite)
         drafted = _ints(tokens)
         return drafted, accept_sampled(drafted, proposals, candidates.distributions(), self.draws)
+
+    def _keep(
+        self, primary: int, accepted: list[int], hidden: mx.array, tape: Tape | None, drafted: int
+    ) -> None:
+        """Leave the state as if only the primary and the accepted drafts had been forwarded."""
+        state = self.state
+        assert state.hidden is not None
+        keep = 1 + len(accepted)
+        if tape is not None:
+            self.trunk.cut(state.cache, tape, forwarded=drafted + 1, keep=keep)
+            if self.hold is not None:
+                self._windows.append(Window(state.position, state.hidden, hidden, tape))
+        if drafted == 0:
+            state.wait(state.hidden, [primary])
+            if len(state.waiting_ids) >= MAX_WAITING and self.head is not None:
+                state.feed_head(self.trunk, self.head)
+        state.wait(hidden[:, : keep - 1], accepted)
+        state.hidden = hidden[:, keep - 1 : keep]
+        state.ids += [primary, *accepted]
+        if self._windows:
+            held = state.position if self.hold is None else self.hold
+            self._windows = [w for w in self._windows if w.start + w.hidden.shape[1] > held]
+
+    def rewind(self, position: int) -> None:
+        """Go back to ``position`` >= hold, as if nothing after it had been forwarded or emitted."""
+        self.primary = None
+        back = self.state.position - position
+        if back <= 0:
+            return
+        window = next(w for w in reversed(self._windows) if w.start <= position)
+        keep = position - window.start
+        window.tape.cut(keep)
+        self.trunk.trim(self.state.cache, back)
+        self.state.forget(position)
+        self.state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
+        self._windows = []
 
     def settle(self) -> None:
         """Forward the last emitted token and the waiting rows, so that the state is whole."""

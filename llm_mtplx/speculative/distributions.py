@@ -11,6 +11,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
+BLOCK = 128  # ids whose maximum is taken first when a large vocabulary is searched
+
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
@@ -77,13 +79,8 @@ class Candidates:
         """``logits`` [T, V], lazy or not; nothing is computed yet."""
         self._logits = logits
         self._sampling = sampling
-        top_k = sampling.top_k
-        if 0 < top_k < logits.shape[-1]:
-            ids = mx.argpartition(-logits, kth=top_k - 1, axis=-1)[:, :top_k]
-            values = mx.take_along_axis(logits, ids, axis=-1)
-            # More than k ids reach the k-th value: a tie that the partition broke by chance.
-            reaching = (logits >= values.min(axis=-1, keepdims=True)).sum(axis=-1)
-            self.arrays = [ids, values.astype(mx.float32), reaching]
+        if 0 < sampling.top_k < logits.shape[-1]:
+            self.arrays = list(_top(logits, sampling.top_k))
         else:
             self.arrays = [logits.astype(mx.float32)]
 
@@ -95,15 +92,43 @@ class Candidates:
         return [self._from_top(row, *arrays) for row, arrays in enumerate(zip(*host, strict=True))]
 
     def _from_top(
-        self, row: int, ids: npt.NDArray[np.uint32], values: npt.NDArray[np.float32], reaching: int
+        self, row: int, ids: npt.NDArray[np.uint32], values: npt.NDArray[np.float32], tied: np.bool_
     ) -> Distribution:
-        if reaching > self._sampling.top_k:
+        if tied:
             logits = np.array(self._logits[row].astype(mx.float32)).astype(np.float64)
             return shape(np.arange(len(logits)), logits, self._sampling)
         ascending = np.argsort(ids)
         return shape(
             ids[ascending].astype(np.int64), values[ascending].astype(np.float64), self._sampling
         )
+
+
+def _top(logits: mx.array, k: int) -> tuple[mx.array, mx.array, mx.array]:
+    """Of each row of ``logits`` [T, V]: ids [T, k] and values [T, k] of the k largest, and
+    whether more than k ids reach the k-th value [T], so that chance chose among them.
+
+    A large vocabulary is searched in two levels: the k largest lie in the k blocks with the
+    largest maxima.
+    """
+    rows, vocabulary = logits.shape
+    if vocabulary <= 2 * k * BLOCK:
+        ids = mx.argpartition(-logits, kth=k - 1, axis=-1)[:, :k]
+        values = mx.take_along_axis(logits, ids, axis=-1)
+        reaching = logits >= values.min(axis=-1, keepdims=True)
+        return ids, values.astype(mx.float32), reaching.sum(axis=-1) > k
+    if vocabulary % BLOCK:
+        padding = BLOCK - vocabulary % BLOCK
+        logits = mx.pad(logits, [(0, 0), (0, padding)], constant_values=-mx.inf)
+    blocks = logits.reshape(rows, -1, BLOCK)
+    maxima = blocks.max(axis=-1)
+    chosen = mx.argpartition(-maxima, kth=k - 1, axis=-1)[:, :k]  # [T, k]
+    inside = mx.take_along_axis(blocks, chosen[..., None], axis=1).reshape(rows, -1)
+    best = mx.argpartition(-inside, kth=k - 1, axis=-1)[:, :k]
+    values = mx.take_along_axis(inside, best, axis=-1)
+    ids = mx.take_along_axis(chosen, best // BLOCK, axis=-1) * BLOCK + best % BLOCK
+    last = values.min(axis=-1, keepdims=True)
+    tied = ((inside >= last).sum(axis=-1) > k) | ((maxima >= last).sum(axis=-1) > k)
+    return ids, values.astype(mx.float32), tied
 
 
 def residual(target: Distribution, draft: Distribution) -> Distribution:

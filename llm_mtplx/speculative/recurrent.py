@@ -34,10 +34,12 @@ class LayerRecord:
     state_before: mx.array | None
 
     def cut(self, keep: int) -> None:
-        """Leave the cache as if only the first ``keep`` >= 1 rows had been forwarded."""
+        """Leave the cache as if only the first ``keep`` >= 0 rows had been forwarded."""
         window = self.layer.conv_kernel_size - 1
         self.cache[0] = mx.contiguous(self.conv_input[:, keep : keep + window])
-        if self.states is not None:
+        if keep == 0:
+            self.cache[1] = self.state_before
+        elif self.states is not None:
             self.cache[1] = self.states[keep - 1]
         else:
             rows = (x[:, :keep] for x in self.inputs)

@@ -54,6 +54,21 @@ class State:
         self.waiting_hidden, self.waiting_ids = [], []
         return out[:, -1:]
 
+    def forget(self, position: int) -> None:
+        """Drop ids and head rows from ``position`` on; cache and hidden row are the caller's."""
+        self.ids = self.ids[:position]
+        if self.head_cache is None:
+            return
+        surplus = self.head_position - (position - 1)
+        waiting = len(self.waiting_ids)
+        if surplus >= waiting:
+            self.head_cache.trim(surplus - waiting)
+            self.waiting_hidden, self.waiting_ids = [], []
+        else:
+            rows = mx.concatenate(self.waiting_hidden, axis=1)
+            self.waiting_hidden = [rows[:, : waiting - surplus]]
+            self.waiting_ids = self.waiting_ids[: waiting - surplus]
+
     def arrays(self) -> list[mx.array]:
         """All arrays of the state, for evaluation."""
         found = [] if self.hidden is None else [self.hidden]

@@ -56,6 +56,10 @@ class Trunk:
         if keep == forwarded:
             return
         tape.cut(keep)
+        self.trim(cache, forwarded - keep)
+
+    def trim(self, cache: Cache, rows: int) -> None:
+        """Forget the last ``rows`` of the attention KV. Recurrent state is a tape's to cut."""
         for layer, layer_cache in zip(self._inner.layers, cache, strict=True):
             if not layer.is_linear:
-                layer_cache.trim(forwarded - keep)
+                layer_cache.trim(rows)

@@ -70,7 +70,7 @@ def test_a_surprise_becomes_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object) -> None:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr("llm_mtplx.engine.turn.run_turn", broken)
+    monkeypatch.setattr("llm_mtplx.engine.turn.Turn", broken)
     with pytest.raises(EngineError, match="ZeroDivisionError: by design"):
         list(shared_engine().stream(request()))
 

@@ -1,0 +1,35 @@
+"""One line on a terminal that comes and goes while the user waits."""
+
+import sys
+from types import TracebackType
+
+
+class ProgressLine:
+    """Shows a line on stderr where that is a terminal; leaves nothing behind."""
+
+    def __init__(self) -> None:
+        self._shown = False
+        self._terminal = sys.stderr.isatty()
+
+    def __enter__(self) -> "ProgressLine":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.clear()
+
+    def show(self, line: str) -> None:
+        if self._terminal:
+            sys.stderr.write(f"\r\x1b[2K{line}")
+            sys.stderr.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+            self._shown = False

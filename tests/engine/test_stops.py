@@ -1,0 +1,168 @@
+"""Where a stop token or a stop string ends an answer, text, usage and state end together."""
+
+from functools import cache
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from llm_mtplx.catalog.folder import inspect
+from llm_mtplx.chat.tokenizer import ChatTokenizer
+from llm_mtplx.demo import MODEL_DIR
+from llm_mtplx.engine.load import LoadedModel
+from llm_mtplx.engine.protocol import Event, Finished, Notice, Request, Text
+from llm_mtplx.engine.turn import Turn
+from llm_mtplx.speculative.acceptance import Verdict, accept_greedy
+from llm_mtplx.speculative.decoder import Decoder
+from llm_mtplx.speculative.distributions import Distribution, Sampling
+from llm_mtplx.speculative.draws import Draws
+
+from ..speculative.states import assert_equal, named_arrays
+from ..tiny import random_trunk_and_head
+
+TEXT = "Say: ab🙂cd über"
+
+
+class DictatedDecoder(Decoder):
+    """Emits given ids; drafts them, wrong at one position of each draft (or nowhere)."""
+
+    def __init__(
+        self, model: LoadedModel, prompt: list[int], dictated: list[int], wrong_at
+    ) -> None:
+        super().__init__(model.trunk, model.head, Sampling(), Draws(0))
+        self.script = prompt + dictated + [7] * 8
+        self.wrong_at = wrong_at
+
+    def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
+        drafts, proposals = super()._draft(primary, depth)
+        at = self.state.position + 1
+        ids = self.script[at : at + len(drafts)]
+        if self.wrong_at is not None and self.wrong_at < len(ids):
+            ids[self.wrong_at] += 1
+        return [mx.array([token], dtype=mx.uint32) for token in ids], proposals
+
+    def _judge(self, drafts, proposals, logits) -> tuple[list[int], Verdict]:
+        drafted, _ = super()._judge(drafts, proposals, logits)
+        # The trunk has forwarded primary and drafts; at first() it has forwarded the prompt.
+        at = self.state.position + (self.primary is not None)
+        return drafted, accept_greedy(drafted, self.script[at : at + len(drafted) + 1])
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    tokenizer = ChatTokenizer(MODEL_DIR)
+    trunk, head = random_trunk_and_head(vocab_size=len(tokenizer.token_bytes), hidden_size=32)
+    eos = frozenset([tokenizer.message_end])
+    return LoadedModel(inspect(MODEL_DIR), trunk, head, tokenizer, eos, 4096, depth=3)
+
+
+@pytest.fixture(scope="module")
+def ids(model: LoadedModel) -> list[int]:
+    return model.tokenizer.encode(TEXT)
+
+
+@pytest.fixture(scope="module")
+def fresh(model: LoadedModel):
+    @cache
+    def prefilled(ids: tuple[int, ...]) -> dict[str, np.ndarray]:
+        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+        list(decoder.prefill(list(ids)))
+        return named_arrays(decoder.state)
+
+    return prefilled
+
+
+def run(
+    model: LoadedModel, dictated: list[int], depth: int, wrong_at: int | None = None, **options
+) -> tuple[Turn, Finished, str, list[Event]]:
+    events: list[Event] = []
+    request = Request(
+        "m", MODEL_DIR, [{"role": "user", "content": "x"}], temperature=0, depth=depth, **options
+    )
+    turn = Turn(model, request, events.append, lambda: False)
+    turn.decoder = DictatedDecoder(model, turn.prompt, dictated, wrong_at)
+    finished = turn.run()
+    return turn, finished, "".join(e.text for e in events if isinstance(e, Text)), events
+
+
+def whole_tokens(model: LoadedModel, ids: list[int], shown: str) -> int:
+    """The most leading tokens whose text lies wholly inside ``shown``."""
+    table = model.tokenizer.token_bytes
+    whole = 0
+    for count in range(len(ids) + 1):
+        raw = b"".join(table[token] for token in ids[:count])
+        if shown.encode().startswith(raw):
+            whole = count
+    return whole
+
+
+def test_the_text_splits_a_character_over_tokens(model: LoadedModel, ids: list[int]) -> None:
+    table = model.tokenizer.token_bytes
+    assert any(len(table[token]) and table[token][0] >= 0x80 for token in ids)
+
+
+@pytest.mark.parametrize(("depth", "wrong_at"), [(0, None), (1, None), (3, None), (3, 1), (5, 0)])
+def test_stop_strings_at_every_place(model, ids, fresh, depth: int, wrong_at: int | None) -> None:
+    """Every string of one to three characters in the text's middle, as stop string."""
+    table = model.tokenizer.token_bytes
+    for start in range(4, 11):
+        for end in range(start + 1, min(start + 4, len(TEXT)) + 1):
+            stop = TEXT[start:end]
+            if TEXT.index(stop) != start:
+                continue
+            turn, finished, shown, _ = run(model, ids, depth, wrong_at, stop=(stop,))
+            where = (start, end)
+            assert shown == TEXT[:start], where
+            assert finished.finish_reason == "stop"
+            lengths = np.cumsum([len(table[token]) for token in ids])
+            completed_by = int(np.searchsorted(lengths, len(TEXT[:end].encode())))
+            assert finished.output_tokens == completed_by + 1, where
+            turn.decoder.settle()
+            kept = turn.prompt + ids[: whole_tokens(model, ids, shown)]
+            assert turn.decoder.state.ids == kept, where
+            assert_equal(named_arrays(turn.decoder.state), fresh(tuple(kept)))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 5])
+def test_eos_at_every_position_of_a_block(model, ids, fresh, depth: int) -> None:
+    (eos,) = model.eos_ids
+    for length in range(7):
+        answer = ids[:length]
+        turn, finished, shown, _ = run(model, [*answer, eos], depth)
+        raw = b"".join(model.tokenizer.token_bytes[token] for token in answer)
+        assert shown == raw.decode("utf-8", "replace")
+        assert finished.finish_reason == "eos"
+        assert finished.output_tokens == length + 1
+        turn.decoder.settle()
+        assert turn.decoder.state.ids == [*turn.prompt, *answer, eos]
+        assert_equal(named_arrays(turn.decoder.state), fresh((*turn.prompt, *answer, eos)))
+
+
+@pytest.mark.parametrize("depth", [0, 3, 5])
+@pytest.mark.parametrize("limit", [1, 2, 5, 17])
+def test_token_limit(model, ids, fresh, depth: int, limit: int) -> None:
+    dictated = (ids * 3)[:20]
+    turn, finished, _, _ = run(model, dictated, depth, max_tokens=limit)
+    assert (finished.finish_reason, finished.output_tokens) == ("length", limit)
+    turn.decoder.settle()
+    assert turn.decoder.state.ids == turn.prompt + dictated[:limit]
+    assert_equal(named_arrays(turn.decoder.state), fresh((*turn.prompt, *dictated[:limit])))
+
+
+def test_the_context_window_ends_the_answer(model: LoadedModel, ids: list[int]) -> None:
+    prompt = run(model, ids, 0, max_tokens=1)[0].prompt
+    small = LoadedModel(**{**vars(model), "context_window": len(prompt) + 4})
+    turn, finished, _, _ = run(small, ids, 3, max_tokens=99)
+    assert (finished.finish_reason, finished.output_tokens) == ("length", 4)
+    turn.decoder.settle()
+    assert turn.decoder.state.position == small.context_window
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_useless_head_switches_itself_off_and_says_so_once(model, ids, depth: int) -> None:
+    dictated = (ids * 20)[:120]
+    _, finished, _, events = run(model, dictated, depth, wrong_at=0, max_tokens=120)
+    notices = [event.line for event in events if isinstance(event, Notice)]
+    assert len(notices) == 1 and "64 drafts" in notices[0]
+    assert finished.drafted == [64 // depth] + [0] * (depth - 1)
+    assert sum(finished.accepted) == 0

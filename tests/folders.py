@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_flatten
 
 from llm_mtplx.demo import MODEL_DIR
+
+from .tiny import TEXT_CONFIG, random_trunk_and_head
 
 Weights = dict[str, mx.array]
 
@@ -55,3 +58,19 @@ def edit_json(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     content = json.loads(path.read_text())
     change(content)
     path.write_text(json.dumps(content))
+
+
+def save_random_model(folder: Path) -> Path:
+    """A random model with the bundled tokenizer: what it writes makes no sense and has no end."""
+    folder.mkdir(parents=True)
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        shutil.copy(MODEL_DIR / name, folder)
+    config = {**TEXT_CONFIG, "vocab_size": 2048}
+    trunk, head = random_trunk_and_head(vocab_size=2048)
+    weights = dict(tree_flatten(trunk.model.parameters()))
+    weights.update({f"mtp.{name}": value for name, value in tree_flatten(head.parameters())})
+    save(folder / "model.safetensors", weights)
+    marked = {"model_type": "qwen3_5", "text_config": config, "mtp_norm_encoding": "absolute"}
+    (folder / "config.json").write_text(json.dumps(marked))
+    (folder / "generation_config.json").write_text('{"do_sample": false}')
+    return folder

@@ -1,15 +1,33 @@
 """``llm mtplx ...``"""
 
+import importlib
+
 import click
 
-from .doctor import doctor
-from .models import add, models, remove
+# Name -> the module that defines it.
+COMMANDS = {
+    "add": "models",
+    "doctor": "doctor",
+    "models": "models",
+    "remove": "models",
+    "tune": "tune",
+}
 
 
-@click.group()
+class LazyGroup(click.Group):
+    """Imports a command's module when it is asked for: every llm command pays for this group."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module = importlib.import_module(f".{COMMANDS[name]}", __name__)
+        command: click.Command = getattr(module, name)
+        return command
+
+
+@click.group(cls=LazyGroup)
 def mtplx() -> None:
     "Qwen models on MLX with their own multi-token prediction heads"
-
-
-for command in (add, doctor, models, remove):
-    mtplx.add_command(command)

@@ -1,6 +1,7 @@
 """``llm mtplx doctor``: is this installation able to answer?"""
 
 import json
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ from ..catalog.entries import DEMO_ID
 from ..demo import MODEL_DIR
 from ..errors import MtplxError
 
+CUDA_BUILDS = ("mlx-cuda-13", "mlx-cuda-12")
 QUESTION = "What is the capital of France?"
 
 
@@ -26,6 +28,7 @@ def doctor(json_: bool) -> None:
         return facts()
 
     report = engine.call(facts)
+    report["advice"] = advice(report)
     report["demo"] = _ask_demo()
     if json_:
         click.echo(json.dumps(report, indent=2))
@@ -33,6 +36,32 @@ def doctor(json_: bool) -> None:
         _print(report)
     if report["demo"]["problem"]:
         raise MtplxError(report["demo"]["problem"])
+
+
+def advice(report: dict[str, Any]) -> list[str]:
+    """What would make this installation better, one line each."""
+    lines = []
+    if report["backend"] == "cpu" and report["blas"] == "the mlx wheel's own":
+        lines.append(
+            "MLX multiplies float32 matrices with the slow BLAS of its wheel. Install OpenBLAS "
+            "and llm uses it: apt install libopenblas0-pthread (Debian, Ubuntu), dnf install "
+            "openblas-threads (Fedora), pacman -S openblas (Arch)."
+        )
+    cuda = next((name for name in CUDA_BUILDS if _installed(name)), None)
+    if report["backend"] == "cpu" and cuda is not None:
+        lines.append(
+            "MLX's CPU build has taken the place of its CUDA build. Bring it back with: "
+            f"python -m pip install --force-reinstall --no-deps {cuda}=={version(cuda)}"
+        )
+    return lines
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        version(distribution)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _ask_demo() -> dict[str, Any]:
@@ -64,6 +93,8 @@ def _print(report: dict[str, Any]) -> None:
     click.echo(f"{'backend':10} {report['backend']}")
     click.echo(f"{'BLAS':10} {report['blas']}")
     click.echo(f"{'memory':10} {report['memory_bytes'] / 2**30:.1f} GiB")
+    for line in report["advice"]:
+        click.echo(f"{'advice':10} {line}")
     demo = report["demo"]
     if not demo["problem"]:
         click.echo(f"{'demo':10} {demo['question']} {demo['answer']}")

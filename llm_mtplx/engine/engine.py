@@ -8,15 +8,17 @@ import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import EngineError, MtplxError
+from ..errors import EngineError, MtplxError, RequestError
 from .blas import preload
 from .protocol import Event, Failed, Finished, Notice, Progress, Request
 
 if TYPE_CHECKING:
     from .load import LoadedModel
+    from .tuning import Measured
 
 T = TypeVar("T")
 
@@ -175,13 +177,36 @@ class Engine:
         return Turn(model, job.request, job.sink, lambda: job.cancelled).run()
 
     def _resident(self, job: Job) -> "LoadedModel":
-        from .load import load
-
         folder = job.request.folder
         if folder not in self._models:
             job.sink(Progress("loading"))
-            self._models[folder] = load(folder, lambda line: job.sink(Notice(line)))
+            self._models[folder] = self._load(folder, lambda line: job.sink(Notice(line)))
         return self._models[folder]
+
+    def _load(self, folder: Path, notice: Callable[[str], None]) -> "LoadedModel":
+        from .load import load
+        from .tuning import recorded_depth
+
+        model = load(folder, notice)
+        depth = recorded_depth(model.folder)
+        return model if depth is None else replace(model, depth=depth)
+
+    def tune(self, folder: Path, tokens: int, repeats: int) -> "Measured":
+        """Measure which depth is fastest, save it, and use it from now on."""
+
+        def task() -> "Measured":
+            from .load import load
+            from .tuning import measure, save
+
+            model = load(folder, lambda line: None)
+            if model.head is None:
+                raise RequestError(f"{folder} has no MTP head: there is no depth to tune.")
+            measured = measure(model, tokens, repeats)
+            save(model.folder, measured)
+            self._models[folder] = replace(model, depth=measured.depth)
+            return measured
+
+        return self.call(task)
 
 
 _engine: Engine | None = None

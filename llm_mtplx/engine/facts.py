@@ -25,6 +25,7 @@ def facts() -> dict[str, Any]:
             "python": platform.python_version(),
         },
         "system": f"{platform.system()} {platform.machine()}",
+        "device": str(mx.device_info().get("device_name", "")),
         "backend": backend(),
         "blas": blas(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

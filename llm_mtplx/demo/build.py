@@ -39,8 +39,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the model folder to write")
     parser.add_argument("--work", type=Path, help="checkpoints (default: OUT.work)")
     parser.add_argument("--minutes", type=float, default=plan.minutes, help="limit of stage one")
+    parser.add_argument("--drill-minutes", type=float, default=plan.drill_minutes)
     parser.add_argument("--head-minutes", type=float, default=plan.head_minutes)
     parser.add_argument("--tokens", type=int, default=plan.tokens)
+    parser.add_argument("--drill-tokens", type=int, default=plan.drill_tokens)
     parser.add_argument("--head-tokens", type=int, default=plan.head_tokens)
     parser.add_argument("--matrix-lr", type=float, default=plan.matrix_lr)
     parser.add_argument("--checkpoint", type=Path, help="export this instead of training")
@@ -59,8 +61,10 @@ def main() -> None:
         plan = replace(
             plan,
             minutes=args.minutes,
+            drill_minutes=args.drill_minutes,
             head_minutes=args.head_minutes,
             tokens=args.tokens,
+            drill_tokens=args.drill_tokens,
             head_tokens=args.head_tokens,
             matrix_lr=args.matrix_lr,
         )

@@ -22,10 +22,15 @@ class Conversation:
 
 
 class Grammar:
-    """Draws conversations; the same seed and pieces give the same ones."""
+    """Draws conversations; the same arguments give the same ones.
 
-    def __init__(self, seed: int, pieces: tuple[str, ...] = ()) -> None:
+    `drill` is the share of conversations that only practise what is learned last: figures,
+    copying words out of sentences, calls.
+    """
+
+    def __init__(self, seed: int, pieces: tuple[str, ...] = (), drill: float = 0.0) -> None:
         self.rng = Random(seed)
+        self.drill = drill
         self.fresh = RandomWords(self.rng, pieces)
 
     def filler(self) -> list[Turn]:
@@ -105,8 +110,30 @@ class Grammar:
             turns += [*self.fillers(1), fact.asked(rng)]
         return turns
 
+    def practice(self) -> Conversation:
+        rng, fresh = self.rng, self.fresh
+        tools: list[dict[str, Any]] = []
+        roll = rng.random()
+        if roll < 0.45:
+            makers, weights = zip(*NUMERIC, strict=True)
+            turns = [rng.choices(makers, weights)[0](rng) for _ in range(rng.randint(2, 4))]
+        elif roll < 0.70:
+            turns = [talk.repeat(rng, fresh) for _ in range(rng.randint(1, 3))]
+        elif roll < 0.75:
+            turns = [talk.listing(rng), talk.of_list(rng, fresh)]
+        elif roll < 0.82:
+            turns = [rng.choice((talk.as_json, talk.read_json))(rng, fresh)]
+        elif roll < 0.86:
+            kinds = (facts.NAME, *facts.KINDS)
+            turns = [facts.not_told(rng, rng.choice(kinds))]
+        else:
+            tools, turns = tooling.tool_turns(rng, fresh)
+        return self._assemble(turns, "", None, tools)
+
     def draw(self) -> Conversation:
         rng, fresh = self.rng, self.fresh
+        if self.drill and rng.random() < self.drill:
+            return self.practice()
         system, style = "", None
         tools: list[dict[str, Any]] = []
         roll = rng.random()

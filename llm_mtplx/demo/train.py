@@ -31,14 +31,18 @@ class Plan:
 
     tokens: int = 9_000_000
     minutes: float = 52.0
-    head_tokens: int = 2_500_000
-    head_minutes: float = 8.0
+    drill_tokens: int = 1_600_000
+    drill_minutes: float = 8.5
+    head_tokens: int = 1_400_000
+    head_minutes: float = 6.0
     batch_tokens: int = 4096
     row: int = 512
     long_row: int = 2048
     long_every: int = 12
     matrix_lr: float = 0.02
     vector_lr: float = 0.006
+    late_rate: float = 0.4  # of those, in the drill and for the head alone
+    drill_share: float = 0.5
     warmup_steps: int = 60
     cooldown: float = 0.5
     head_from: float = 0.4
@@ -85,17 +89,15 @@ def schedule(progress: float, step: int, plan: Plan) -> float:
 
 class Trainer:
     def __init__(self, model: DemoModel, tokenizer: Tokenizer, plan: Plan, folder: Path) -> None:
-        self.model, self.plan, self.folder = model, plan, folder
+        self.model, self.tokenizer, self.plan, self.folder = model, tokenizer, plan, folder
         self.noise = np.random.default_rng(SEED)
-        self.started = time.monotonic()
-        self.batches = self._mix(tokenizer)
         self.stages: dict[str, dict[str, float]] = {}
 
-    def _mix(self, tokenizer: Tokenizer) -> Iterator[Batch]:
-        plan, pieces = self.plan, letter_pieces(tokenizer)
-        short = batches(Grammar(SEED, pieces), tokenizer, plan.row, plan.batch_tokens)
+    def _mix(self, seed: int, drill: float) -> Iterator[Batch]:
+        plan, tokenizer, pieces = self.plan, self.tokenizer, letter_pieces(self.tokenizer)
+        short = batches(Grammar(seed, pieces, drill), tokenizer, plan.row, plan.batch_tokens)
         long = batches(
-            Grammar(SEED + 1, pieces),
+            Grammar(seed + 1, pieces),
             tokenizer,
             plan.long_row,
             plan.batch_tokens,
@@ -105,7 +107,9 @@ class Trainer:
         for step in itertools.count():
             yield Batch.of(next(long if step % plan.long_every == plan.long_every - 1 else short))
 
-    def _optimizers(self, parameters: list[nn.Parameter]) -> list[torch.optim.Optimizer]:
+    def _optimizers(
+        self, parameters: list[nn.Parameter], rate: float
+    ) -> list[torch.optim.Optimizer]:
         embedding = self.model.embed_tokens.weight
         matrices = [p for p in parameters if p.ndim == 2 and p is not embedding]
         others = [p for p in parameters if p.ndim != 2 or p is embedding]
@@ -116,7 +120,7 @@ class Trainer:
         optimizers = [muon, adam]
         for optimizer in optimizers:
             for group in optimizer.param_groups:
-                group["peak"] = group["lr"]
+                group["peak"] = group["lr"] * rate
         return optimizers
 
     def _context(self, batch: Batch) -> Tensor:
@@ -142,6 +146,9 @@ class Trainer:
                 self.shown.append(part.item())
                 loss = loss + weight * part
         return loss
+
+    def drill_loss(self, batch: Batch, progress: float) -> Tensor:
+        return self.joint_loss(batch, self.plan.head_from)  # the head at depth 1 throughout
 
     def head_loss(self, batch: Batch, progress: float) -> Tensor:
         """KL of the head's drafts to what the trunk itself says at those positions."""
@@ -169,20 +176,22 @@ class Trainer:
         loss: Callable[[Batch, float], Tensor],
         tokens: int,
         minutes: float,
+        mix: Iterator[Batch],
+        rate: float = 1.0,
     ) -> None:
-        optimizers = self._optimizers(parameters)
+        optimizers = self._optimizers(parameters, rate)
         begun, seen, step, progress = time.monotonic(), 0, 0, 0.0
         saved = begun
         while progress < 1.0:
-            rate = schedule(progress, step, self.plan)
-            batch = next(self.batches)
+            height = schedule(progress, step, self.plan)
+            batch = next(mix)
             with torch.autocast("cpu", dtype=torch.bfloat16):
                 value = loss(batch, progress)
             value.backward()
             nn.utils.clip_grad_norm_(parameters, 1.0)
             for optimizer in optimizers:
                 for group in optimizer.param_groups:
-                    group["lr"] = group["peak"] * rate
+                    group["lr"] = group["peak"] * height
                 optimizer.step()
                 optimizer.zero_grad(set_to_none=True)
             step, seen = step + 1, seen + batch.ids.numel()
@@ -205,12 +214,24 @@ class Trainer:
         part.replace(self.folder / "checkpoint.pt")
 
     def train(self) -> None:
+        plan = self.plan
+        everything = list(self.model.parameters())
+        mix = self._mix(SEED, 0.0)
+        self.run("joint", everything, self.joint_loss, plan.tokens, plan.minutes, mix)
+        self.finish()
+
+    def finish(self) -> None:
+        """Practice of what is learned last, then the head alone."""
         model, plan = self.model, self.plan
-        self.run("joint", list(model.parameters()), self.joint_loss, plan.tokens, plan.minutes)
-        for parameter in model.parameters():
+        everything = list(model.parameters())
+        mix, rate = self._mix(SEED + 10, plan.drill_share), plan.late_rate
+        tokens, minutes = plan.drill_tokens, plan.drill_minutes
+        self.run("drill", everything, self.drill_loss, tokens, minutes, mix, rate)
+        for parameter in everything:
             parameter.requires_grad_(False)
         head = list(model.mtp.parameters())
         for parameter in head:
             parameter.requires_grad_(True)
-        self.run("head", head, self.head_loss, plan.head_tokens, plan.head_minutes)
+        mix = self._mix(SEED + 20, plan.drill_share / 2)
+        self.run("head", head, self.head_loss, plan.head_tokens, plan.head_minutes, mix, rate)
         (self.folder / "stages.json").write_text(json.dumps(self.stages, indent=2) + "\n")

@@ -166,3 +166,32 @@ def test_a_useless_head_switches_itself_off_and_says_so_once(model, ids, depth: 
     assert len(notices) == 1 and "64 drafts" in notices[0]
     assert finished.drafted == [64 // depth] + [0] * (depth - 1)
     assert sum(finished.accepted) == 0
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+@pytest.mark.parametrize("after_rounds", [1, 2])
+def test_a_cancelled_turn_ends_within_one_round(model, ids, depth: int, after_rounds: int) -> None:
+    turn, finished = cancelled_after(model, ids, depth, after_rounds)
+    assert finished.rounds == after_rounds
+    assert finished.output_tokens == 1 + after_rounds * (depth + 1)
+    turn.decoder.settle()
+    assert turn.decoder.state.ids == turn.prompt + (ids * 20)[: finished.output_tokens]
+
+
+def test_a_turn_cancelled_while_reading_ends_within_one_chunk(model, ids) -> None:
+    turn, finished = cancelled_after(model, ids, depth=3, rounds=0)
+    assert (finished.rounds, finished.output_tokens) == (0, 0)
+    assert turn.decoder.state.ids == turn.prompt[:-1]
+
+
+def cancelled_after(
+    model: LoadedModel, ids: list[int], depth: int, rounds: int
+) -> tuple[Turn, Finished]:
+    request = Request(
+        "m", MODEL_DIR, [{"role": "user", "content": "x"}], temperature=0, depth=depth
+    )
+    turn = Turn(model, request, lambda event: None, lambda: turn._counts.rounds >= rounds)
+    turn.decoder = DictatedDecoder(model, turn.prompt, (ids * 20)[:120], None)
+    finished = turn.run()
+    assert finished.finish_reason == "interrupted"
+    return turn, finished

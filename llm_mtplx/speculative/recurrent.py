@@ -15,7 +15,7 @@ from .upstream import (
     ArraysCache,
     GatedDeltaNet,
     compute_g,
-    gated_delta_ops,
+    gated_delta_step,
     gated_delta_update,
     normalize_qk,
     recurrence_is_a_kernel,
@@ -109,10 +109,12 @@ def _row_by_row(
     if repeats > 1:
         q = mx.repeat(q, repeats, axis=-2)
         k = mx.repeat(k, repeats, axis=-2)
+    if state is None:
+        shape = (1, layer.num_v_heads, layer.head_v_dim, layer.head_k_dim)
+        state = mx.zeros(shape, dtype=mx.float32)
     outputs, states = [], []
     for t in range(q.shape[1]):
-        row = slice(t, t + 1)
-        y, state = gated_delta_ops(q[:, row], k[:, row], v[:, row], g[:, row], beta[:, row], state)
+        y, state = gated_delta_step(q[:, t], k[:, t], v[:, t], g[:, t], beta[:, t], state)
         outputs.append(y)
         states.append(state)
-    return mx.concatenate(outputs, axis=1), states
+    return mx.stack(outputs, axis=1), states

@@ -7,12 +7,8 @@ mlx-lm's Qwen 3.5 modules are used as they are; only the order in which they run
 import mlx.core as mx
 from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.cache import ArraysCache, KVCache
-from mlx_lm.models.gated_delta import (
-    compute_g,
-    gated_delta_ops,
-    gated_delta_update,
-    normalize_qk,
-)
+from mlx_lm.models.gated_delta import _gated_delta_step_ops as gated_delta_step
+from mlx_lm.models.gated_delta import compute_g, gated_delta_update, normalize_qk
 from mlx_lm.models.qwen3_5 import DecoderLayer, GatedDeltaNet, TextModelArgs
 
 __all__ = [
@@ -23,7 +19,7 @@ __all__ = [
     "TextModelArgs",
     "compute_g",
     "create_attention_mask",
-    "gated_delta_ops",
+    "gated_delta_step",
     "gated_delta_update",
     "normalize_qk",
     "recurrence_is_a_kernel",

@@ -1,0 +1,211 @@
+"""Opening the manifest's database: made where it is missing, set aside where it is unreadable."""
+
+import fcntl
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .reasons import StoreError
+from .root import FILE_MODE, StoreRoot
+from .schema import UnreadableManifest, check_schema, migrate, use_journal
+
+NAME = "manifest.sqlite"
+LOCK = "manifest.lock"
+SIDE_FILES = ("-wal", "-shm", "-journal")
+SET_ASIDE = f"{NAME}.set-aside-"
+_UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+
+FileIdentity = tuple[int, int]  # device, inode
+
+
+class Connection:
+    """One SQLite connection and the file it was opened on. Belongs to one thread."""
+
+    def __init__(self, sql: sqlite3.Connection, path: Path, file: FileIdentity | None) -> None:
+        self.sql = sql
+        self.file = file
+        self.fresh = True  # nobody has used it yet
+        self._path = path
+
+    def is_current(self) -> bool:
+        """False where the manifest was removed or replaced since."""
+        return self.file is not None and file_identity(self._path) == self.file
+
+
+def connect(root: StoreRoot, busy_s: float) -> Connection:
+    """Open the manifest of a store that exists, within about ``busy_s``. Raises StoreError."""
+    deadline = time.monotonic() + busy_s
+    while True:
+        try:
+            return _connect(root, busy_s)
+        except StoreError as error:
+            # Turning WAL on fails at once where another process does the same.
+            if error.reason != "store_busy" or time.monotonic() >= deadline:
+                raise
+            time.sleep(min(0.005, busy_s))
+
+
+def set_aside(root: StoreRoot, busy_s: float, file: FileIdentity | None) -> None:
+    """Rename the manifest, unless it is no longer the ``file`` that was found unreadable."""
+    path = root.path / NAME
+    with _locked(root, busy_s):
+        if file is None or file_identity(path) != file:
+            return
+        tag = secrets.token_hex(4)
+        for suffix in ("", *SIDE_FILES):
+            _rename(path.with_name(NAME + suffix), f"{SET_ASIDE}{tag}{suffix}")
+
+
+def _connect(root: StoreRoot, busy_s: float) -> Connection:
+    path = root.path / NAME
+    try:
+        if path.is_symlink():
+            raise StoreError("store_unavailable", f"{path} is a symbolic link")
+        if not path.exists():
+            _create(root, busy_s)
+        file = file_identity(path)
+        try:
+            return Connection(_open(path, busy_s), path, file)
+        except UnreadableManifest:
+            set_aside(root, busy_s, file)
+            _create(root, busy_s)
+            file = file_identity(path)
+            return Connection(_open(path, busy_s), path, file)
+    except (sqlite3.Error, UnreadableManifest) as error:
+        raise store_error(error) from None
+    except OSError as error:
+        raise StoreError("store_unavailable", str(error)) from None
+
+
+def is_unreadable(error: Exception) -> bool:
+    """Whether an error says that the database file itself is no good."""
+    if isinstance(error, UnreadableManifest):
+        return True
+    if isinstance(error, sqlite3.DatabaseError):
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNREADABLE
+    return False
+
+
+def store_error(error: Exception) -> StoreError:
+    """A database error as one of the store's reasons."""
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreError("store_busy", str(error))
+    if code == sqlite3.SQLITE_READONLY:
+        return StoreError("store_read_only", str(error))
+    if code == sqlite3.SQLITE_FULL:
+        return StoreError("disk_full", str(error))
+    return StoreError("store_unavailable", str(error))
+
+
+def _open(path: Path, busy_s: float) -> sqlite3.Connection:
+    """Raises UnreadableManifest or sqlite3.Error."""
+    try:
+        return _open_writable(path, busy_s)
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF not in _READ_ONLY:
+            raise
+    # Without write access WAL needs its side files; as a last resort the file is read as if
+    # nobody wrote to it. Rows are only hints: every file they name is checked.
+    try:
+        return _open_read_only(path, busy_s, "mode=ro")
+    except sqlite3.OperationalError:
+        return _open_read_only(path, busy_s, "mode=ro&immutable=1")
+
+
+def _open_writable(path: Path, busy_s: float) -> sqlite3.Connection:
+    sql = _sqlite(f"{path.as_uri()}?mode=rw", busy_s)
+    try:
+        complete = check_schema(sql)
+        if not os.access(path, os.W_OK):
+            raise _read_only_error(path)
+        if not complete:
+            use_journal(sql)
+            migrate(sql)
+        sql.execute("PRAGMA synchronous = NORMAL")
+        sql.execute("PRAGMA secure_delete = ON")
+        return sql
+    except BaseException as error:
+        sql.close()
+        if isinstance(error, sqlite3.DatabaseError) and is_unreadable(error):
+            raise UnreadableManifest(str(error)) from None
+        raise
+
+
+def _open_read_only(path: Path, busy_s: float, mode: str) -> sqlite3.Connection:
+    sql = _sqlite(f"{path.as_uri()}?{mode}", busy_s)
+    try:
+        if not check_schema(sql):
+            raise _read_only_error(path)
+        return sql
+    except BaseException:
+        sql.close()
+        raise
+
+
+def _sqlite(uri: str, busy_s: float) -> sqlite3.Connection:
+    # Only its own thread uses a connection; `close` may come from another.
+    return sqlite3.connect(
+        uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False
+    )
+
+
+def _create(root: StoreRoot, busy_s: float) -> None:
+    """Make an empty private file for SQLite to fill; its side files inherit the mode."""
+    path = root.path / NAME
+    with _locked(root, busy_s):
+        if path.exists():
+            return
+        for suffix in SIDE_FILES:
+            # A lost manifest's journal must not be replayed into its successor.
+            _rename(path.with_name(NAME + suffix), f"{SET_ASIDE}{secrets.token_hex(4)}{suffix}")
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        try:
+            os.fchmod(handle, FILE_MODE)
+        finally:
+            os.close(handle)
+
+
+@contextmanager
+def _locked(root: StoreRoot, busy_s: float) -> Iterator[None]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(root.path / LOCK, flags, FILE_MODE)
+    try:
+        deadline = time.monotonic() + busy_s
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    raise StoreError("store_busy", f"{root.path / LOCK} is held") from None
+                time.sleep(min(0.005, busy_s))
+        yield
+    finally:
+        os.close(handle)
+
+
+def _read_only_error(path: Path) -> sqlite3.OperationalError:
+    error = sqlite3.OperationalError(f"{path} cannot be written")
+    error.sqlite_errorcode = sqlite3.SQLITE_READONLY
+    return error
+
+
+def _rename(path: Path, name: str) -> None:
+    try:
+        path.rename(path.with_name(name))
+    except FileNotFoundError:
+        return
+
+
+def file_identity(path: Path) -> FileIdentity | None:
+    try:
+        status = os.stat(path, follow_symlinks=False)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

@@ -1,0 +1,61 @@
+"""Entries: small files that say which conversation has which tip.
+
+The manifest says the same; the files are there so that a lost manifest can be rebuilt.
+"""
+
+import os
+from typing import Literal
+
+import zstandard
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from . import keys
+from .format import HexKey, Size
+from .reasons import BadFile
+
+MAX_ENTRY_BYTES = 1 << 20
+
+CheckpointRole = Literal["tip", "prefix", "ladder"]
+
+
+class Entry(BaseModel):
+    """One checkpoint a conversation can be restored at."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    format: Literal[1] = 1
+    conversation: str = Field(max_length=4096)
+    fingerprint: str = Field(max_length=4096)
+    checkpoint: HexKey
+    position: Size
+    role: CheckpointRole
+    created: int  # seconds since the epoch
+
+    @property
+    def key(self) -> bytes:
+        return keys.entry_key(self.conversation, bytes.fromhex(self.checkpoint))
+
+
+def encode_entry(entry: Entry) -> bytes:
+    compressor = zstandard.ZstdCompressor(write_checksum=True)
+    return compressor.compress(entry.model_dump_json().encode())
+
+
+def read_entry(handle: int, key: bytes) -> Entry:
+    """The entry in an open file; refuses one that belongs under another name (BadFile)."""
+    data = os.read(handle, MAX_ENTRY_BYTES)
+    try:
+        text = zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_ENTRY_BYTES)
+        entry = Entry.model_validate_json(text)
+    except (zstandard.ZstdError, ValidationError) as error:
+        raise BadFile(f"it is not an entry: {type(error).__name__}") from None
+    if entry.key != key:
+        raise BadFile("it belongs under another name")
+    return entry
+
+
+def entry_verifies(handle: int, key: bytes) -> bool:
+    try:
+        read_entry(handle, key)
+    except (OSError, BadFile):
+        return False
+    return True

@@ -1,0 +1,283 @@
+"""The index of what may be restored: SQLite, a row a file, the row being the commit point."""
+
+import sqlite3
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from .connection import Connection, connect, is_unreadable, set_aside, store_error
+from .entries import Entry
+from .keys import FileKind
+from .reasons import StoreError
+from .root import StoreRoot
+
+_BATCH = 128  # keys a query
+_TABLE: dict[FileKind, str] = {"block": "blocks", "checkpoint": "checkpoints"}
+_REBUILT = "UPDATE facts SET value = 'done' WHERE name = 'rebuild'"
+
+# Connections inherited over a fork. Closing one would meddle with the parent's files.
+_abandoned: list[Connection] = []
+
+
+@dataclass(frozen=True)
+class BlockRow:
+    key: bytes
+    parent: bytes
+    start: int
+    size: int  # bytes on disk
+
+
+@dataclass(frozen=True)
+class CheckpointRow:
+    key: bytes
+    parent: bytes
+    position: int
+    size: int  # bytes on disk
+    used: int  # seconds since the epoch
+
+
+class Manifest:
+    """Queries and commits. Any thread may call; each has a connection of its own.
+
+    Made for one process: a forked child calls `abandon` and makes another. Every method raises
+    StoreError, at the latest ``busy_s`` after another process was found in the way.
+    """
+
+    def __init__(self, root: StoreRoot, busy_s: float) -> None:
+        self.rebuild_pending = False
+        self._root = root
+        self._busy_s = busy_s
+        self._local = threading.local()
+        self._all: list[Connection] = []
+        self._guard = threading.Lock()
+
+    def sizes(self, kind: FileKind, keys: Sequence[bytes]) -> dict[bytes, int]:
+        """Bytes on disk of those of ``keys`` that are stored."""
+        with self._use() as sql:
+            found: dict[bytes, int] = {}
+            for some in _batches(keys):
+                query = f"SELECT key, size FROM {_TABLE[kind]} WHERE key IN ({_marks(some)})"
+                found.update(sql.execute(query, some))
+            return found
+
+    def positions_after(self, parents: Sequence[bytes]) -> dict[bytes, list[int]]:
+        """By block key, the positions of the checkpoints of any line that follow it directly."""
+        with self._use() as sql:
+            found: dict[bytes, list[int]] = {}
+            for some in _batches(parents):
+                for parent, position in sql.execute(
+                    "SELECT DISTINCT parent, position FROM checkpoints"
+                    f" WHERE parent IN ({_marks(some)})",
+                    some,
+                ):
+                    found.setdefault(parent, []).append(position)
+            return found
+
+    def announce(self, kind: FileKind, keys: Iterable[bytes], writer: str) -> None:
+        """Say that files with these keys are about to be written."""
+        rows = [(key, writer, kind, int(time.time())) for key in keys]
+        with self._change() as sql:
+            sql.executemany("INSERT OR REPLACE INTO writing VALUES (?, ?, ?, ?)", rows)
+
+    def commit_block(self, row: BlockRow, writer: str) -> None:
+        with self._change() as sql:
+            _insert_block(sql, row)
+            sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (row.key, writer))
+
+    def commit_checkpoint(self, row: CheckpointRow, entry: Entry | None, writer: str) -> None:
+        with self._change() as sql:
+            _insert_checkpoint(sql, row)
+            if entry is not None:
+                _insert_entry(sql, entry)
+            sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (row.key, writer))
+
+    def withdraw(self, keys: Iterable[bytes], writer: str) -> None:
+        """Take announcements back after a write that failed."""
+        with self._change() as sql:
+            sql.executemany(
+                "DELETE FROM writing WHERE key = ? AND writer = ?", [(k, writer) for k in keys]
+            )
+
+    def drop(self, kind: FileKind, key: bytes) -> None:
+        """Remove the row of a file that is bad or gone."""
+        with self._change() as sql:
+            sql.execute(f"DELETE FROM {_TABLE[kind]} WHERE key = ?", (key,))
+
+    def touch(self, checkpoint: bytes, used: int) -> None:
+        with self._change() as sql:
+            sql.execute("UPDATE checkpoints SET used = ? WHERE key = ?", (used, checkpoint))
+
+    def add_found(self, rows: Sequence[BlockRow | CheckpointRow], entries: Sequence[Entry]) -> None:
+        """Rows of files found on disk; those that are there already stay."""
+        with self._change() as sql:
+            for row in rows:
+                if isinstance(row, BlockRow):
+                    _insert_block(sql, row)
+                else:
+                    _insert_checkpoint(sql, row, replace=False)
+            for entry in entries:
+                _insert_entry(sql, entry)
+
+    def rebuilt(self) -> None:
+        with self._change() as sql:
+            sql.execute(_REBUILT)
+        self.rebuild_pending = False
+
+    def blocks(self) -> list[BlockRow]:
+        with self._use() as sql:
+            return [
+                BlockRow(*r) for r in sql.execute("SELECT key, parent, start, size FROM blocks")
+            ]
+
+    def checkpoints(self) -> list[CheckpointRow]:
+        with self._use() as sql:
+            query = "SELECT key, parent, position, size, used FROM checkpoints"
+            return [CheckpointRow(*r) for r in sql.execute(query)]
+
+    def entries(self, conversation: str | None = None) -> list[Entry]:
+        """Every entry, or one conversation's, the newest first."""
+        query = "SELECT conversation, fingerprint, checkpoint, position, role, created FROM entries"
+        order = " ORDER BY created DESC, position DESC"
+        with self._use() as sql:
+            if conversation is None:
+                rows = sql.execute(query + order)
+            else:
+                rows = sql.execute(query + " WHERE conversation = ?" + order, (conversation,))
+            return [
+                Entry(
+                    conversation=name,
+                    fingerprint=fingerprint,
+                    checkpoint=key.hex(),
+                    position=position,
+                    role=role,
+                    created=created,
+                )
+                for name, fingerprint, key, position, role, created in rows
+            ]
+
+    def announced(self) -> list[tuple[bytes, str]]:
+        """Key and writer of every announced write."""
+        with self._use() as sql:
+            return list(sql.execute("SELECT key, writer FROM writing"))
+
+    def remove(
+        self, blocks: Iterable[bytes], checkpoints: Iterable[bytes], entries: Iterable[Entry]
+    ) -> None:
+        with self._change() as sql:
+            for table, keys in (("blocks", blocks), ("checkpoints", checkpoints)):
+                sql.executemany(f"DELETE FROM {table} WHERE key = ?", [(key,) for key in keys])
+            sql.executemany(
+                "DELETE FROM entries WHERE conversation = ? AND checkpoint = ?",
+                [(e.conversation, bytes.fromhex(e.checkpoint)) for e in entries],
+            )
+
+    def truncate_wal(self) -> bool:
+        """Empty the write-ahead log, so that nothing deleted lives on in it; False where busy."""
+        with self._use() as sql:
+            busy, _, _ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            return not busy
+
+    def close(self) -> None:
+        """Close every thread's connection. No other call may be running."""
+        with self._guard:
+            for connection in self._all:
+                connection.sql.close()
+            self._all.clear()
+            self._local = threading.local()
+
+    def abandon(self) -> None:
+        """In a forked child: forget the parent's connections without closing them."""
+        _abandoned.extend(self._all)
+        self._all = []
+
+    @contextmanager
+    def _use(self) -> Iterator[sqlite3.Connection]:
+        connection = None
+        try:
+            connection = self._connection()
+            if connection.fresh:
+                self._note_rebuild(connection)
+            yield connection.sql
+        except sqlite3.Error as error:
+            if connection is not None and is_unreadable(error):
+                self._release(connection)
+                set_aside(self._root, self._busy_s, connection.file)
+            raise store_error(error) from None
+        except OSError as error:
+            raise StoreError("store_unavailable", str(error)) from None
+
+    @contextmanager
+    def _change(self) -> Iterator[sqlite3.Connection]:
+        with self._use() as sql:
+            sql.execute("BEGIN IMMEDIATE")
+            try:
+                yield sql
+                sql.execute("COMMIT")
+            except BaseException:
+                if sql.in_transaction:
+                    sql.execute("ROLLBACK")
+                raise
+
+    def _connection(self) -> Connection:
+        held: Connection | None = getattr(self._local, "connection", None)
+        if held is not None and held.is_current():
+            return held
+        if held is not None:
+            self._release(held)
+        new = connect(self._root, self._busy_s)
+        with self._guard:
+            self._all.append(new)
+        self._local.connection = new
+        return new
+
+    def _note_rebuild(self, connection: Connection) -> None:
+        query = "SELECT value FROM facts WHERE name = 'rebuild'"
+        pending = connection.sql.execute(query).fetchone() != ("done",)
+        if pending and not self._root.listdir("blobs") and not self._root.listdir("entries"):
+            connection.sql.execute(_REBUILT)
+            pending = False
+        self.rebuild_pending = pending
+        connection.fresh = False
+
+    def _release(self, connection: Connection) -> None:
+        self._local.connection = None
+        with self._guard:
+            if connection in self._all:
+                self._all.remove(connection)
+        connection.sql.close()
+
+
+def _insert_block(sql: sqlite3.Connection, row: BlockRow) -> None:
+    values = (row.key, row.parent, row.start, row.size)
+    sql.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", values)
+
+
+def _insert_checkpoint(sql: sqlite3.Connection, row: CheckpointRow, replace: bool = True) -> None:
+    values = (row.key, row.parent, row.position, row.size, row.used)
+    verb = "REPLACE" if replace else "IGNORE"
+    sql.execute(f"INSERT OR {verb} INTO checkpoints VALUES (?, ?, ?, ?, ?)", values)
+
+
+def _insert_entry(sql: sqlite3.Connection, entry: Entry) -> None:
+    sql.execute(
+        "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            entry.conversation,
+            bytes.fromhex(entry.checkpoint),
+            entry.fingerprint,
+            entry.position,
+            entry.role,
+            entry.created,
+        ),
+    )
+
+
+def _batches(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    for at in range(0, len(keys), _BATCH):
+        yield keys[at : at + _BATCH]
+
+
+def _marks(keys: Sequence[bytes]) -> str:
+    return ",".join("?" * len(keys))

@@ -1,0 +1,51 @@
+"""What `status` shows of the store."""
+
+from .forget import set_aside_names
+from .graph import Graph, total_size
+from .manifest import Manifest
+from .records import Conversation, Report
+from .root import StoreRoot
+
+
+def conversations(graph: Graph) -> tuple[Conversation, ...]:
+    """Every conversation with its newest tip that is still there, last used first."""
+    sizes = _chain_sizes(graph)
+    used = graph.last_use()
+    told: dict[str, Conversation] = {}
+    for entry in graph.entries:  # newest first
+        row = graph.checkpoints.get(bytes.fromhex(entry.checkpoint))
+        if row is None or entry.role != "tip" or entry.conversation in told:
+            continue
+        told[entry.conversation] = Conversation(
+            name=entry.conversation,
+            fingerprint=entry.fingerprint,
+            checkpoint=entry.checkpoint,
+            position=entry.position,
+            nbytes=row.size + sizes.get(row.parent, 0),
+            used=used[entry.conversation],
+        )
+    return tuple(sorted(told.values(), key=lambda c: c.used, reverse=True))
+
+
+def holdings(root: StoreRoot, manifest: Manifest) -> Report:
+    """What the disk tells. Raises StoreError."""
+    graph = Graph.read(manifest)
+    return Report(
+        path=str(root.path),
+        reason=None,
+        conversations=conversations(graph),
+        blocks=len(graph.blocks),
+        checkpoints=len(graph.checkpoints),
+        nbytes=total_size(graph.blocks.values()) + total_size(graph.checkpoints.values()),
+        announced=len(manifest.announced()),
+        set_aside=len(set_aside_names(root)),
+        rebuilding=manifest.rebuild_pending,
+    )
+
+
+def _chain_sizes(graph: Graph) -> dict[bytes, int]:
+    """Bytes of each block and all before it."""
+    sizes: dict[bytes, int] = {}
+    for row in sorted(graph.blocks.values(), key=lambda row: row.start):
+        sizes[row.key] = row.size + sizes.get(row.parent, 0)
+    return sizes

@@ -1,0 +1,125 @@
+"""The store's directory: its marker, its modes, and opening what lies below without links."""
+
+import json
+import os
+import secrets
+from pathlib import Path
+
+from .reasons import StoreError
+
+DIRECTORY = "sessions-v1"
+MARKER = "STORE"
+FORMAT = 1
+AREAS = ("blobs", "entries", "writers")
+DIR_MODE, FILE_MODE = 0o700, 0o600
+_OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class StoreRoot:
+    """``<cache dir>/sessions-v1``, resolved once. Keeps no handle open; any thread may use it.
+
+    Everything below is opened relative to its directory and through no symbolic link.
+    """
+
+    def __init__(self, cache_dir: Path) -> None:
+        self.path = Path(os.path.realpath(cache_dir / DIRECTORY))
+
+    def check(self) -> None:
+        """Raise StoreError unless the directory is a store of this format."""
+        try:
+            marker = os.open(self.path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._check_free()
+            raise StoreError("store_absent") from None
+        except OSError as error:
+            raise StoreError("store_unavailable", str(error)) from None
+        with open(marker, "rb") as file:
+            version = _marker_version(file.read(4096))
+        if version is None:
+            raise StoreError("not_a_store", f"{self.path / MARKER} is not a marker")
+        if version != FORMAT:
+            raise StoreError("other_version", f"the store's format is {version}, not {FORMAT}")
+
+    def create(self) -> None:
+        """Make the store where there is none. Raises StoreError or OSError."""
+        try:
+            self.check()
+            return
+        except StoreError as error:
+            if error.reason != "store_absent":
+                raise
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_dir(self.path, None)
+        root = os.open(self.path, _OPEN_DIR)
+        try:
+            for area in AREAS:
+                _make_dir(area, root)
+            self._write_marker(root)
+        finally:
+            os.close(root)
+
+    def open_dir(self, *parts: str, create: bool = False) -> int:
+        """A directory handle, to be closed by the caller. Raises OSError."""
+        handle = os.open(self.path, _OPEN_DIR)
+        for part in parts:
+            try:
+                if create:
+                    _make_dir(part, handle)
+                deeper = os.open(part, _OPEN_DIR, dir_fd=handle)
+            finally:
+                os.close(handle)
+            handle = deeper
+        return handle
+
+    def listdir(self, *parts: str) -> list[str]:
+        """Names in a directory below the root; none where it is missing or a link."""
+        try:
+            handle = self.open_dir(*parts)
+        except OSError:
+            return []
+        try:
+            return os.listdir(handle)
+        finally:
+            os.close(handle)
+
+    def _check_free(self) -> None:
+        try:
+            names = os.listdir(self.path)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise StoreError("store_unavailable", str(error)) from None
+        # Another process may be half-way through `create`.
+        if not all(name in AREAS or name.startswith(f".{MARKER}-") for name in names):
+            raise StoreError("not_a_store", f"{self.path} has no {MARKER} file but other content")
+
+    def _write_marker(self, root: int) -> None:
+        temp = f".{MARKER}-{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        handle = os.open(temp, flags, FILE_MODE, dir_fd=root)
+        try:
+            os.fchmod(handle, FILE_MODE)
+            os.write(handle, json.dumps({"store": "llm-mtplx", "format": FORMAT}).encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.rename(temp, MARKER, src_dir_fd=root, dst_dir_fd=root)
+
+
+def _make_dir(name: str | Path, parent: int | None) -> None:
+    """Make a private directory whatever the umask; one that is there stays as it is."""
+    try:
+        os.mkdir(name, DIR_MODE, dir_fd=parent)
+    except FileExistsError:
+        return
+    os.chmod(name, DIR_MODE, dir_fd=parent)
+
+
+def _marker_version(content: bytes) -> int | None:
+    try:
+        marker = json.loads(content)
+        if marker["store"] == "llm-mtplx":
+            return int(marker["format"])
+    except (ValueError, KeyError, TypeError):
+        pass
+    return None

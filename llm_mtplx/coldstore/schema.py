@@ -1,0 +1,84 @@
+"""The manifest's tables, made by named migrations that may be run again."""
+
+import sqlite3
+import time
+
+from .reasons import StoreError
+
+APPLICATION_ID = 0x4D54504C  # tells our database from another's
+
+MIGRATIONS: dict[str, tuple[str, ...]] = {
+    "0001-first": (
+        "CREATE TABLE IF NOT EXISTS blocks (key BLOB PRIMARY KEY, parent BLOB NOT NULL,"
+        " start INTEGER NOT NULL, size INTEGER NOT NULL) WITHOUT ROWID",
+        "CREATE TABLE IF NOT EXISTS checkpoints (key BLOB PRIMARY KEY, parent BLOB NOT NULL,"
+        " position INTEGER NOT NULL, size INTEGER NOT NULL, used INTEGER NOT NULL) WITHOUT ROWID",
+        "CREATE INDEX IF NOT EXISTS checkpoints_of ON checkpoints (parent, position)",
+        "CREATE TABLE IF NOT EXISTS entries (conversation TEXT NOT NULL, checkpoint BLOB NOT NULL,"
+        " fingerprint TEXT NOT NULL, position INTEGER NOT NULL, role TEXT NOT NULL,"
+        " created INTEGER NOT NULL, PRIMARY KEY (conversation, checkpoint)) WITHOUT ROWID",
+        "CREATE INDEX IF NOT EXISTS entries_of ON entries (checkpoint)",
+        # Announced writes: a file with this key may appear at any moment.
+        "CREATE TABLE IF NOT EXISTS writing (key BLOB NOT NULL, writer TEXT NOT NULL,"
+        " kind TEXT NOT NULL, started INTEGER NOT NULL, PRIMARY KEY (key, writer)) WITHOUT ROWID",
+        "CREATE TABLE IF NOT EXISTS facts (name TEXT PRIMARY KEY, value TEXT NOT NULL)"
+        " WITHOUT ROWID",
+        # A manifest made anew has not seen the files that may be there already.
+        "INSERT OR IGNORE INTO facts VALUES ('rebuild', 'pending')",
+    ),
+}
+
+
+class UnreadableManifest(Exception):
+    """The database is damaged, another's, or of a later version of this program."""
+
+
+def check_schema(connection: sqlite3.Connection) -> bool:
+    """Whether every migration has been applied. Raises UnreadableManifest, sqlite3.Error."""
+    (owner,) = connection.execute("PRAGMA application_id").fetchone()
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    if owner != APPLICATION_ID:
+        if owner or tables:
+            raise UnreadableManifest("another program's database")
+        return False
+    if "migrations" not in tables:
+        return False
+    applied = {name for (name,) in connection.execute("SELECT name FROM migrations")}
+    if unknown := applied - MIGRATIONS.keys():
+        raise UnreadableManifest(f"made by a later version: {', '.join(sorted(unknown))}")
+    return applied == MIGRATIONS.keys()
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Apply what is missing, in order, in one transaction. Raises sqlite3.Error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(
+            "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied INTEGER)"
+        )
+        done = {name for (name,) in connection.execute("SELECT name FROM migrations")}
+        for name, statements in MIGRATIONS.items():
+            if name not in done:
+                for statement in statements:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO migrations VALUES (?, ?)", (name, int(time.time())))
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def use_journal(connection: sqlite3.Connection) -> str:
+    """Turn WAL on, else the rollback journal; the mode in force. Raises StoreError."""
+    for mode in ("wal", "delete"):
+        try:
+            (got,) = connection.execute(f"PRAGMA journal_mode = {mode}").fetchone()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY):
+                raise
+            continue
+        if got in ("wal", "delete", "persist", "truncate"):
+            return str(got)
+    raise StoreError("store_unavailable", "the file system takes no SQLite journal")

@@ -1,0 +1,331 @@
+"""The cold store: saved lines of tokens on SSD, found again by their ids."""
+
+import logging
+import os
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Sequence, Set
+from dataclasses import replace
+from pathlib import Path
+
+from .blobs import Blobs, Failpoint
+from .entries import Entry
+from .forget import forget, forget_everything
+from .graph import Graph
+from .keys import BLOCK, Chain, parse_key
+from .line import read_ids
+from .lookup import find, stored_keys, wanted_block, wanted_checkpoint
+from .manifest import Manifest
+from .reasons import DropReason, MissReason, StoreError, miss_reason
+from .reconcile import rebuild
+from .records import Forgotten, Found, Miss, Place, Report, Restored, Save, StoreLimits
+from .report import holdings
+from .restore import Failure, files_of, read_files
+from .root import StoreRoot
+from .writer import Job, NewFile, Writer
+
+log = logging.getLogger(__name__)
+
+
+class ColdStore:
+    """One store in one process.
+
+    Every method may be called from any thread, except that `close` must come last. None raises
+    for what goes wrong on disk: lookups and reads say why they found less, saves are counted
+    as dropped. Writing and rebuilding happen on threads of the store's own. After a fork the
+    child's first call makes it anew, with nothing queued.
+    """
+
+    def __init__(
+        self,
+        cache_dir: Path,
+        limits: StoreLimits | None = None,
+        failpoint: Failpoint = lambda name: None,
+    ) -> None:
+        """Open the store below ``cache_dir``. Touches no file; the first save creates it."""
+        self._root = StoreRoot(cache_dir)
+        self._limits = limits or StoreLimits()
+        self._failpoint = failpoint
+        self._blobs = Blobs(self._root, failpoint)
+        self._start()
+
+    @property
+    def path(self) -> Path:
+        return self._root.path
+
+    def lookup(
+        self,
+        fingerprint: str,
+        ids: Sequence[int],
+        *,
+        needs_checkpoint: bool = True,
+        deeper_than: int = 0,
+    ) -> Found:
+        """The deepest position of ``ids`` that can be restored, if beyond ``deeper_than``.
+
+        With ``needs_checkpoint`` it is one at which a whole state is stored, else any end of a
+        block as well. Reads no file of the line.
+        """
+        return self._find(Chain(fingerprint, ids), needs_checkpoint, deeper_than)
+
+    def read(self, found: Found, place: Place) -> Restored:
+        """Read what a lookup found into the buffers that ``place`` gives for each file.
+
+        ``place`` is called on this thread with headers that have been checked, the checkpoint's
+        first. Where a file turns out bad it is dropped and the next position before it is
+        tried: only rows before the position in the result, and the state of the checkpoint
+        placed last, are good.
+        """
+        self._mine()
+        done: set[bytes] = set()
+        gone: set[bytes] = set()
+        unusable: set[bytes] = set()
+        misses: list[Miss] = []
+        nbytes = 0
+        while found.position:
+            files = [file for file in files_of(found) if file.key not in done]
+            read, failure = read_files(self._blobs, files, place, self._limits.readers, done)
+            nbytes += read
+            if failure is None:
+                if found.checkpoint is not None:
+                    self._writer.submit(Job(deque(), touched=found.checkpoint))
+                break
+            key = failure.wanted.key
+            if failure.reason != "file_gone" or key in gone:
+                self._refuse(failure)
+                misses.append(Miss(failure.reason, failure.wanted.end, failure.detail))
+                unusable.add(key)
+            gone.add(key)
+            found = self._find(found.chain, found.needs_checkpoint, found.deeper_than, unusable)
+        reason = misses[0].reason if misses else found.reason
+        return Restored(found.position, nbytes, reason, tuple(misses))
+
+    def missing(self, fingerprint: str, ids: Sequence[int]) -> list[int]:
+        """Starts of the whole blocks of ``ids`` that are neither stored nor queued.
+
+        Only these are worth handing to `save`. All of them where the manifest is busy, none
+        where the store cannot be written.
+        """
+        self._mine()
+        chain = Chain(fingerprint, ids)
+        keys = {chain.key(i + 1): i * BLOCK for i in range(chain.whole_blocks)}
+        try:
+            self._root.check()
+            stored = stored_keys(self._manifest, chain, chain.whole_blocks)
+        except StoreError as error:
+            if error.reason not in ("store_absent", "store_busy"):
+                return []
+            stored = set()
+        stored -= self._writer.refused
+        stored |= self._writer.queued(keys)
+        return [start for key, start in keys.items() if key not in stored]
+
+    def save(self, save: Save) -> DropReason | None:
+        """Queue what is new of a line for the background writer; why not, where dropped.
+
+        Raises ValueError where the save contradicts itself.
+        """
+        save.check()
+        self._mine()
+        chain = Chain(save.fingerprint, save.ids)
+        files = deque(
+            NewFile(wanted_block(chain, rows.start // BLOCK), rows.sections) for rows in save.blocks
+        )
+        entry = None
+        if save.checkpoint is not None:
+            wanted = wanted_checkpoint(chain, save.checkpoint.position)
+            files.append(NewFile(wanted, save.checkpoint.sections))
+            if save.conversation is not None:
+                entry = Entry(
+                    conversation=save.conversation,
+                    fingerprint=save.fingerprint,
+                    checkpoint=wanted.key.hex(),
+                    position=wanted.end,
+                    role=save.role,
+                    created=int(time.time()),
+                )
+        return self._writer.submit(Job(files, entry))
+
+    def tips(self, conversation: str) -> list[Entry]:
+        """The checkpoints a conversation can be restored at, the newest first."""
+        self._mine()
+        try:
+            self._root.check()
+            return self._manifest.entries(conversation)
+        except StoreError:
+            return []
+
+    def ids(self, fingerprint: str, checkpoint: str) -> list[int] | MissReason:
+        """The exact ids of the line that ends at a checkpoint (hex), read from its files."""
+        self._mine()
+        key = parse_key(checkpoint)
+        if key is None:
+            return "not_found"
+        return read_ids(self._blobs, fingerprint, key)
+
+    def forget(
+        self,
+        conversation: str | None = None,
+        *,
+        everything: bool = False,
+        older_than: float | None = None,
+    ) -> Forgotten:
+        """Remove one conversation, all of them, or those unused for ``older_than`` seconds.
+
+        Files, rows and their traces in the manifest go; what others need stays and is counted.
+        """
+        if (conversation is not None) + everything + (older_than is not None) != 1:
+            raise ValueError("say one of conversation, everything, older_than")
+        self._mine()
+        self._writer.flush(self._limits.write_busy_s)
+        manifest = Manifest(self._root, self._limits.write_busy_s)
+        try:
+            self._root.check()
+            if everything:
+                return forget_everything(self._root, self._blobs, manifest)
+            graph = Graph.read(manifest)
+            if manifest.rebuild_pending:
+                # Half an index does not know what is shared.
+                rebuild(self._blobs, manifest, threading.Event())
+                graph = Graph.read(manifest)
+            if older_than is not None:
+                before = time.time() - older_than
+                names = frozenset(n for n, used in graph.last_use().items() if used < before)
+            else:
+                names = frozenset((conversation,)) if conversation is not None else frozenset()
+            return forget(self._root, self._blobs, manifest, names)
+        except StoreError as error:
+            return Forgotten(reason=miss_reason(error))
+        except OSError as error:
+            log.info("forget did not finish: %s", error)
+            return Forgotten(reason="store_unavailable")
+        finally:
+            manifest.close()
+
+    def report(self) -> Report:
+        """What the store holds, and what this process wrote and missed."""
+        self._mine()
+        try:
+            self._root.check()
+            report = holdings(self._root, self._manifest)
+        except StoreError as error:
+            report = Report(path=str(self.path), reason=miss_reason(error))
+        writer = self._writer
+        return replace(
+            report,
+            pending_bytes=writer.pending_bytes,
+            written_files=writer.written_files,
+            written_bytes=writer.written_bytes,
+            drops={str(reason): count for reason, count in writer.drops.items()},
+            misses={str(reason): count for reason, count in self._misses.items()},
+            last_error=writer.last_error,
+        )
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until every save so far is written or dropped; False after ``timeout`` seconds."""
+        self._mine()
+        return self._writer.flush(timeout)
+
+    def reconciled(self, timeout: float) -> bool:
+        """Wait for a rebuild that is under way; False after ``timeout`` seconds."""
+        self._mine()
+        self._note_rebuild()
+        thread = self._rebuilder
+        if thread is not None:
+            thread.join(timeout)
+        return thread is None or not thread.is_alive()
+
+    def close(self, timeout: float) -> bool:
+        """Write what is queued for at most ``timeout`` seconds, then give up the rest.
+
+        True where everything was written. Files never lie half-written under their names.
+        """
+        self._mine()
+        self._stop.set()
+        done = self._writer.close(timeout)
+        if done and self.reconciled(0.0):
+            self._writer_manifest.close()
+            self._manifest.close()
+        return done
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._manifest = Manifest(self._root, self._limits.busy_s)
+        self._writer_manifest = Manifest(self._root, self._limits.write_busy_s)
+        self._writer = Writer(
+            self._root,
+            self._blobs,
+            self._writer_manifest,
+            self._limits.backlog_bytes,
+            self._failpoint,
+        )
+        self._misses: Counter[MissReason] = Counter()
+        self._stop = threading.Event()
+        self._rebuilder: threading.Thread | None = None
+        self._rebuild_guard = threading.Lock()
+
+    def _mine(self) -> None:
+        """In a forked child: leave the parent's threads, locks and connections behind."""
+        if os.getpid() != self._pid:
+            self._manifest.abandon()
+            self._writer_manifest.abandon()
+            self._start()
+
+    def _find(
+        self,
+        chain: Chain,
+        needs_checkpoint: bool,
+        deeper_than: int,
+        unusable: Set[bytes] = frozenset(),
+    ) -> Found:
+        self._mine()
+        try:
+            self._root.check()
+            refused = self._writer.refused | unusable
+            found = find(self._manifest, chain, needs_checkpoint, refused, deeper_than)
+            self._note_rebuild()
+            if found.reason == "not_found" and self._manifest.rebuild_pending:
+                found = found.because("rebuilding")
+            return found
+        except StoreError as error:
+            return Found.nothing(chain, miss_reason(error), needs_checkpoint, deeper_than)
+
+    def _refuse(self, failure: Failure) -> None:
+        """Count a file that failed, and drop it if it is bad for good."""
+        wanted = failure.wanted
+        self._misses[failure.reason] += 1
+        log.info("%s of %d to %d: %s", failure.reason, wanted.start, wanted.end, failure.detail)
+        if failure.reason not in ("corrupt_block", "corrupt_checkpoint", "file_gone"):
+            return
+        try:
+            self._manifest.drop(wanted.kind, wanted.key)
+        except StoreError as error:
+            # It can still be named: this process passes it over until it has been written anew.
+            self._writer.refused.add(wanted.key)
+            log.info("the row of a bad file stays: %s", error)
+        if failure.reason != "file_gone":
+            self._blobs.unlink(wanted.kind, wanted.key, failure.inode)
+
+    def _note_rebuild(self) -> None:
+        """Rebuild a manifest that was made anew, once, in the background."""
+        if not self._manifest.rebuild_pending:
+            return
+        with self._rebuild_guard:
+            if self._rebuilder is None or not self._rebuilder.is_alive():
+                self._rebuilder = threading.Thread(
+                    target=self._rebuild, name="mtplx-rebuild", daemon=True
+                )
+                self._rebuilder.start()
+
+    def _rebuild(self) -> None:
+        manifest = Manifest(self._root, self._limits.write_busy_s)
+        try:
+            found = rebuild(self._blobs, manifest, self._stop)
+            log.info("rebuilt the manifest: %s", found)
+            if not self._stop.is_set():
+                self._manifest.rebuild_pending = False
+        except StoreError as error:
+            log.info("the manifest could not be rebuilt: %s", error)
+        finally:
+            manifest.close()

@@ -1,0 +1,298 @@
+"""The background writer: one thread, a queue bounded in bytes, everything that fails counted."""
+
+import os
+import threading
+import time
+import uuid
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from . import locks
+from .blobs import Blobs, Failpoint
+from .entries import Entry, encode_entry, entry_verifies
+from .format import Buffer, Header, SectionInfo, encode_head
+from .keys import FileKind, unpack_ids
+from .manifest import BlockRow, CheckpointRow, Manifest
+from .reader import Wanted, file_verifies
+from .reasons import DropReason, StoreError, drop_reason
+from .reconcile import clear_dead_writers
+from .records import Section
+from .root import StoreRoot
+
+
+@dataclass(frozen=True)
+class NewFile:
+    """A file to be written unless it is stored already."""
+
+    wanted: Wanted
+    sections: Sequence[Section]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(section.nbytes for section in self.sections)
+
+
+@dataclass
+class Job:
+    """Files of one save, in order, and the entry that goes with its checkpoint."""
+
+    files: deque[NewFile]
+    entry: Entry | None = None
+    touched: bytes | None = None  # a checkpoint that was used
+
+
+class Writer:
+    """Writes jobs in order on a thread of its own, started by the first one.
+
+    `submit`, `flush`, `close` and the counters may be used from any thread. Everything else
+    runs on the writer's thread. A file is announced before it is written, and its row, which
+    comes last, makes it restorable.
+    """
+
+    def __init__(
+        self,
+        root: StoreRoot,
+        blobs: Blobs,
+        manifest: Manifest,
+        backlog_bytes: int,
+        failpoint: Failpoint,
+    ) -> None:
+        self.drops: Counter[DropReason] = Counter()
+        self.last_error = ""
+        self.written_files = 0
+        self.written_bytes = 0
+        self.pending_bytes = 0
+        self.refused: set[bytes] = set()  # bad files that could not be dropped
+        self._root = root
+        self._blobs = blobs
+        self._manifest = manifest
+        self._backlog_bytes = backlog_bytes
+        self._failpoint = failpoint
+        self._uuid = uuid.uuid4().hex
+        self._lock_handle: int | None = None
+        self._jobs: deque[Job] = deque()
+        self._keys: Counter[bytes] = Counter()  # of files queued or being written
+        self._unfinished = 0  # jobs
+        self._closed = False
+        self._gave_up = False
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, job: Job) -> DropReason | None:
+        """Queue a job, or say why not. Never waits."""
+        nbytes = sum(file.nbytes for file in job.files)
+        with self._changed:
+            if self._closed:
+                return self._drop("closed")
+            # A single save larger than the whole queue must still get through.
+            if self.pending_bytes and self.pending_bytes + nbytes > self._backlog_bytes:
+                return self._drop("backlog_full")
+            self._jobs.append(job)
+            self._keys.update(file.wanted.key for file in job.files)
+            self._unfinished += 1
+            self.pending_bytes += nbytes
+            if self._thread is None:
+                # A daemon: a process that has waited its time at exit must be able to leave.
+                self._thread = threading.Thread(target=self._run, name="mtplx-save", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        return None
+
+    def queued(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Those of ``keys`` that wait or are being written."""
+        with self._changed:
+            return {key for key in keys if self._keys[key]}
+
+    def flush(self, timeout: float) -> bool:
+        """Wait until all that was submitted is written or dropped; False after ``timeout`` s."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._unfinished, timeout)
+
+    def close(self, timeout: float) -> bool:
+        """Take no more jobs, wait ``timeout`` s, then give up what has not been begun."""
+        deadline = time.monotonic() + timeout
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            done = self._changed.wait_for(lambda: not self._unfinished, timeout)
+            self._gave_up = not done
+            while self._jobs:
+                self._discard(self._jobs.popleft(), "closed")
+        if self._thread is not None:
+            self._thread.join(max(0.0, deadline - time.monotonic()) if done else 0.0)
+            return done and not self._thread.is_alive()
+        return done
+
+    def _run(self) -> None:
+        cleared = False
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+                if not self._jobs:
+                    break
+                job = self._jobs.popleft()
+            try:
+                self._write(job)
+            except Exception as error:  # whatever it is, the answer must not suffer
+                with self._changed:
+                    self.last_error = str(error)
+                    self._discard(job, drop_reason(error))
+            else:
+                with self._changed:
+                    self._finish()
+            del job  # with the buffers it holds
+            if not cleared and not self._jobs:
+                cleared = True
+                self._clear_dead_writers()
+        self._let_go()
+
+    def _write(self, job: Job) -> None:
+        if job.touched is not None:
+            self._manifest.touch(job.touched, int(time.time()))
+            return
+        if self._lock_handle is None:
+            self._root.create()
+            self._lock_handle = locks.hold(self._root, self._uuid)
+        announced = self._announce(job)
+        try:
+            while job.files:
+                file = job.files[0]
+                if file.wanted.kind == "block":
+                    self._write_block(file, announced)
+                else:
+                    self._write_checkpoint(file, job.entry, announced)
+                with self._changed:
+                    self._release(job.files.popleft())
+                if self._gave_up and job.files:
+                    raise StoreError("closed", "the process did not wait any longer")
+        except BaseException:
+            self._withdraw(announced)
+            raise
+
+    def _announce(self, job: Job) -> set[bytes]:
+        """Announce what is not stored yet; the keys announced."""
+        new: set[bytes] = set()
+        kinds: tuple[FileKind, ...] = ("block", "checkpoint")
+        for kind in kinds:
+            keys = [file.wanted.key for file in job.files if file.wanted.kind == kind]
+            missing = set(keys) - self._manifest.sizes(kind, keys).keys()
+            missing |= self.refused.intersection(keys)
+            if missing:
+                self._manifest.announce(kind, missing, self._uuid)
+                new |= missing
+        self._failpoint("announced")
+        return new
+
+    def _write_block(self, file: NewFile, announced: set[bytes]) -> None:
+        wanted = file.wanted
+        if wanted.key in announced:
+            size = self._install(file)
+            row = BlockRow(wanted.key, wanted.parent, wanted.start, size)
+            self._manifest.commit_block(row, self._uuid)
+            self._committed(wanted.key, announced)
+
+    def _write_checkpoint(self, file: NewFile, entry: Entry | None, announced: set[bytes]) -> None:
+        wanted = file.wanted
+        is_new = wanted.key in announced
+        size = self._install(file) if is_new else 0
+        if entry is not None:
+            self._install_entry(entry)
+        if is_new:
+            row = CheckpointRow(wanted.key, wanted.parent, wanted.end, size, int(time.time()))
+            self._manifest.commit_checkpoint(row, entry, self._uuid)
+            self._committed(wanted.key, announced)
+        elif entry is not None:
+            self._manifest.add_found((), (entry,))
+            self._manifest.touch(wanted.key, int(time.time()))
+
+    def _install(self, file: NewFile) -> int:
+        """Write one file; its size. A file that is there and verifies is kept."""
+        wanted = file.wanted
+        header = Header(
+            kind=wanted.kind,
+            key=wanted.key.hex(),
+            parent=wanted.parent.hex(),
+            start=wanted.start,
+            end=wanted.end,
+            ids=unpack_ids(wanted.ids),
+            sections=[
+                SectionInfo(name=s.name, dtype=s.dtype, shape=list(s.shape)) for s in file.sections
+            ],
+        )
+        body: list[Buffer] = [buffer for section in file.sections for buffer in section.buffers]
+        head = encode_head(header, body)
+        size = len(head) + header.body_bytes
+        installed = self._blobs.install(
+            wanted.kind,
+            wanted.key,
+            [head, *body],
+            self._uuid,
+            lambda handle: file_verifies(handle, wanted),
+        )
+        if installed:
+            self.written_files += 1
+            self.written_bytes += size
+        return size
+
+    def _install_entry(self, entry: Entry) -> None:
+        content = encode_entry(entry)
+        key = entry.key
+        installed = self._blobs.install(
+            "entry", key, [content], self._uuid, lambda handle: entry_verifies(handle, key)
+        )
+        if installed:
+            self.written_files += 1
+            self.written_bytes += len(content)
+        self._failpoint("entry_installed")
+
+    def _committed(self, key: bytes, announced: set[bytes]) -> None:
+        announced.discard(key)
+        self.refused.discard(key)
+        self._failpoint("committed")
+
+    def _withdraw(self, announced: set[bytes]) -> None:
+        try:
+            self._manifest.withdraw(announced, self._uuid)
+        except StoreError as error:
+            # They die with this process.
+            self.last_error = str(error)
+
+    def _clear_dead_writers(self) -> None:
+        try:
+            clear_dead_writers(self._root, self._blobs, self._manifest)
+        except (StoreError, OSError) as error:
+            self.last_error = str(error)
+
+    def _let_go(self) -> None:
+        """Give the writer's lock back; what it announced is written or withdrawn."""
+        if self._lock_handle is not None:
+            try:
+                locks.remove(self._root, self._uuid)
+            except OSError as error:
+                self.last_error = str(error)
+            os.close(self._lock_handle)
+
+    # The following run with `_changed` held.
+
+    def _drop(self, reason: DropReason) -> DropReason:
+        self.drops[reason] += 1
+        return reason
+
+    def _discard(self, job: Job, reason: DropReason) -> None:
+        if job.touched is None:
+            self._drop(reason)
+        for file in job.files:
+            self._release(file)
+        job.files.clear()
+        self._finish()
+
+    def _release(self, file: NewFile) -> None:
+        self.pending_bytes -= file.nbytes
+        self._keys[file.wanted.key] -= 1
+        if not self._keys[file.wanted.key]:
+            del self._keys[file.wanted.key]
+
+    def _finish(self) -> None:
+        self._unfinished -= 1
+        self._changed.notify_all()

@@ -53,7 +53,7 @@ class MtplxModel(_Shared, llm.Model):
         from .engine.engine import shared_engine
 
         try:
-            events = shared_engine().stream(build_request(self.entry, prompt))
+            events = shared_engine().stream(build_request(self.entry, prompt, conversation))
             with first_interrupt_in_chat(events.cancel), ProgressLine() as progress:
                 for event in events:
                     yield from _stream_events(event, response, progress)
@@ -75,12 +75,17 @@ class AsyncMtplxModel(_Shared, llm.AsyncModel):
         from .engine.engine import shared_engine
 
         with ProgressLine() as progress:
-            async for event in shared_engine().astream(build_request(self.entry, prompt)):
+            request = build_request(self.entry, prompt, conversation)
+            async for event in shared_engine().astream(request):
                 for out in _stream_events(event, response, progress):
                     yield out
 
 
-def build_request(entry: Entry, prompt: llm.Prompt) -> "Request":
+def build_request(
+    entry: Entry,
+    prompt: llm.Prompt,
+    conversation: llm.Conversation | llm.AsyncConversation | None,
+) -> "Request":
     """Everything the engine needs to know about ``prompt``."""
     from .engine.protocol import Request
 
@@ -97,6 +102,7 @@ def build_request(entry: Entry, prompt: llm.Prompt) -> "Request":
         folder=entry.path,
         messages=messages,
         template_args=template_args,
+        conversation=conversation.id if conversation is not None else None,
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -176,10 +182,14 @@ def _progress_words(progress: "Progress") -> str:
 
 
 def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> None:
-    details = {"reasoning": turn.reasoning_tokens} if turn.reasoning_tokens else None
-    response.set_usage(input=turn.prompt_tokens, output=turn.output_tokens, details=details)
+    details: dict[str, Any] = {}
+    if turn.restored:
+        details |= {"cached": turn.restored, "cached_from": turn.source}
+    if turn.reasoning_tokens:
+        details["reasoning"] = turn.reasoning_tokens
+    response.set_usage(input=turn.prompt_tokens, output=turn.output_tokens, details=details or None)
     response.response_json = {
-        "prompt_tps": _rate(turn.prompt_tokens, turn.prefill_s),
+        "prompt_tps": _rate(turn.prompt_tokens - turn.restored, turn.prefill_s),
         "generation_tps": _rate(turn.output_tokens - 1, turn.decode_s),
         "ttft_ms": round(turn.ttft_s * 1000, 1),
         "peak_memory": turn.peak_memory,
@@ -190,7 +200,13 @@ def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> Non
             "drafted": turn.drafted,
             "accepted": turn.accepted,
         },
-        "cache": {"source": None, "restored": 0, "prefilled": turn.prompt_tokens},
+        "cache": {
+            "source": turn.source,
+            "restored": turn.restored,
+            "prefilled": turn.prompt_tokens - turn.restored,
+            "restore_ms": round(turn.restore_s * 1000, 1),
+            "miss_reason": turn.miss_reason,
+        },
     }
 
 

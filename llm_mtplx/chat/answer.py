@@ -20,6 +20,9 @@ class Answer:
         self._ends: deque[int] = deque()  # where the text of each token not yet whole ends
         self.tokens = 0  # taken
         self.whole_tokens = 0  # leading tokens whose text lies wholly inside the shown text
+        self.whole_length = 0  # characters of text those tokens hold
+        self.text = ""  # shown
+        self.reasoning = ""
 
     @property
     def stopped(self) -> bool:
@@ -34,7 +37,7 @@ class Answer:
         if self._scanner is None:
             self.tokens += len(tokens)
             self.whole_tokens = self.tokens
-            return self._decoder.add(tokens)
+            return self._shown(self._decoder.add(tokens))
         shown: list[Piece] = []
         for token in tokens:
             shown += self._scan(self._decoder.add([token]))
@@ -42,11 +45,11 @@ class Answer:
             # A character that is not complete yet is not inside anything.
             self._ends.append(self._text_length + self._decoder.incomplete)
             while self._ends and self._ends[0] <= self._scanner.emitted:
-                self._ends.popleft()
+                self.whole_length = self._ends.popleft()
                 self.whole_tokens += 1
             if self.stopped:
                 break
-        return merged(shown)
+        return self._shown(merged(shown))
 
     def end(self) -> None:
         """Count the token that ended the answer; it has no text."""
@@ -56,13 +59,21 @@ class Answer:
         """The answer ended; returns what was held back."""
         pieces = self._decoder.finish()
         if self._scanner is None:
-            return pieces
+            return self._shown(pieces)
         shown = self._scan(pieces)
         if not self.stopped:
             rest = self._scanner.finish()
             shown += [Piece("text", rest)] if rest else []
             self.whole_tokens = self.tokens
-        return merged(shown)
+        return self._shown(merged(shown))
+
+    def _shown(self, pieces: list[Piece]) -> list[Piece]:
+        for piece in pieces:
+            if piece.kind == "text":
+                self.text += piece.text
+            else:
+                self.reasoning += piece.text
+        return pieces
 
     def _scan(self, pieces: Sequence[Piece]) -> list[Piece]:
         assert self._scanner is not None

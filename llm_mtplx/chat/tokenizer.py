@@ -37,11 +37,19 @@ class ChatTokenizer:
         self.message_end = self._encoder.token_to_id("<|im_end|>")
         self.token_bytes = token_bytes(self._encoder)
 
-    def render(self, messages: Sequence[Message], template_args: Mapping[str, Any]) -> str:
-        """The prompt text, up to and including the generation prompt."""
+    def render(
+        self,
+        messages: Sequence[Message],
+        template_args: Mapping[str, Any],
+        generation_prompt: bool = True,
+    ) -> str:
+        """The prompt text, with or without the beginning of the answer."""
         try:
             text: str = self._templates.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=True, **template_args
+                list(messages),
+                tokenize=False,
+                add_generation_prompt=generation_prompt,
+                **template_args,
             )
         except (TemplateError, ValueError, TypeError) as error:
             raise RequestError(f"The model's chat template refuses this prompt: {error}") from error
@@ -50,6 +58,14 @@ class ChatTokenizer:
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
         return ids
+
+    def decode(self, ids: Sequence[int]) -> str | None:
+        """The text of ``ids``, control tokens included; None where they are no whole text."""
+        raw = b"".join(self.token_bytes[i] if i < len(self.token_bytes) else b"" for i in ids)
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
 
     def starts_in_reasoning(self, prompt: Sequence[int]) -> bool:
         """Whether the generation prompt leaves a think block open."""

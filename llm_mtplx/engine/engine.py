@@ -3,9 +3,11 @@
 import asyncio
 import atexit
 import contextlib
+import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -17,10 +19,14 @@ from .blas import preload
 from .protocol import Event, Failed, Finished, Notice, Progress, Request
 
 if TYPE_CHECKING:
+    from ..sessions.bank import Bank
     from .load import LoadedModel
     from .tuning import Measured
+    from .turn import Turn
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 EXIT_WAIT_S = 3.0
 
@@ -74,6 +80,7 @@ class Engine:
         self.pid = os.getpid()
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._models: dict[Path, LoadedModel] = {}
+        self._sessions: Bank | None = None
         self._current: Job | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
@@ -159,22 +166,41 @@ class Engine:
             job.sink(Failed(EngineError("The answer was stopped before it began.")))
             return
         self._current = job
+        turn = None
         try:
-            event: Event = self._turn(job)
+            turn = self._turn(job)
+            event: Event = turn.run()
         except MtplxError as error:
-            event = Failed(error)
+            turn, event = None, Failed(error)
         except Exception as error:
             wrapped = EngineError(f"The engine failed: {type(error).__name__}: {error}")
             wrapped.__cause__ = error
-            event = Failed(wrapped)
+            turn, event = None, Failed(wrapped)
         self._current = None
         job.sink(event)
+        if turn is not None and not self._closed:
+            self._keep(turn)
 
-    def _turn(self, job: Job) -> Finished:
+    def _turn(self, job: Job) -> "Turn":
         from .turn import Turn
 
         model = self._resident(job)
-        return Turn(model, job.request, job.sink, lambda: job.cancelled).run()
+        return Turn(model, job.request, self._bank(), job.sink, lambda: job.cancelled)
+
+    def _keep(self, turn: "Turn") -> None:
+        """The answer is out: what goes wrong from here on is a state less, not an error."""
+        try:
+            turn.keep()
+        except Exception as error:
+            logger.warning("a turn's state was not kept: %r", error)
+
+    def _bank(self) -> "Bank":
+        if self._sessions is None:
+            from ..sessions.bank import Bank
+            from .limits import bank_limits
+
+            self._sessions = Bank(bank_limits(), time.monotonic)
+        return self._sessions
 
     def _resident(self, job: Job) -> "LoadedModel":
         folder = job.request.folder

@@ -1,5 +1,6 @@
 """A model folder to a trunk, its MTP head and its tokenizer."""
 
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ class LoadedModel:
     eos_ids: frozenset[int]
     context_window: int  # tokens
     depth: int  # where the request leaves it open
+    key: str  # tells the states of different loaded models apart
 
 
 def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
@@ -57,6 +59,7 @@ def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
         _eos_ids(config, tokenizer),
         int(folder.text_config.get("max_position_embeddings", trunk.args.max_position_embeddings)),
         _depth(trunk),
+        key=uuid.uuid4().hex,
     )
 
 

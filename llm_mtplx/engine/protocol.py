@@ -15,6 +15,7 @@ class Request:
     folder: Path
     messages: list[dict[str, Any]]  # as the chat template takes them
     template_args: dict[str, Any] = field(default_factory=dict)
+    conversation: str | None = None  # where to look first; never what decides
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -66,6 +67,10 @@ class Finished:
     rounds: int
     drafted: list[int]  # by position in the draft: how often it was examined
     accepted: list[int]  # by position in the draft: how often it was accepted
+    restored: int  # tokens of the prompt that were not read again
+    source: Literal["ram"] | None  # where they came from
+    miss_reason: str | None  # why not more, from sessions/reasons.py
+    restore_s: float
     ttft_s: float
     prefill_s: float
     decode_s: float

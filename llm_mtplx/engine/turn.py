@@ -3,44 +3,61 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import mlx.core as mx
 
 from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder, Piece
+from ..chat.history import encode_history
 from ..errors import RequestError
+from ..sessions.bank import Bank
+from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder, Round
 from ..speculative.depth import USELESS_DRAFTS
-from ..speculative.distributions import Sampling
 from ..speculative.draws import Draws
-from ..speculative.penalties import Penalties, PenaltySettings
+from ..speculative.penalties import Penalties
+from ..speculative.state import State
+from .defaults import resolve_depth, resolve_penalties, resolve_sampling
 from .load import LoadedModel
 from .protocol import Event, Finished, FinishReason, Notice, Progress, Reasoning, Request, Text
 
-# Qwen 3.5's own recommendation, for a folder without a generation_config.json.
-FAMILY_SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
-
 
 class Turn:
-    """Answers one request. Afterwards ``decoder`` holds the state the answer left."""
+    """Answers one request, beginning with what the bank has of it.
+
+    ``run`` emits the answer; ``keep`` then gives the state back to the bank, which the user need
+    not wait for.
+    """
 
     def __init__(
         self,
         model: LoadedModel,
         request: Request,
+        bank: Bank,
         emit: Callable[[Event], None],
         cancelled: Callable[[], bool],
     ) -> None:
         self._started = time.perf_counter()
         self._model = model
+        self._request = request
+        self._bank = bank
         self._emit = emit
         self._cancelled = cancelled
-        tokenizer = model.tokenizer
-        self.prompt = tokenizer.encode(tokenizer.render(request.messages, request.template_args))
-        self._room = _room(model, request, len(self.prompt))
-        self._stops = bool(request.stop)
+        self._header = 0
         self._counts = _Counts(resolve_depth(model, request))
+        tokenizer = model.tokenizer
+        self._text = tokenizer.render(request.messages, request.template_args)
+        self.prompt = self._encode(self._text)
+        self._room = _room(model, request, len(self.prompt))
+        before = time.perf_counter()
+        self._lease = bank.take(
+            model.key,
+            self.prompt,
+            request.conversation,
+            _said(request),
+            lambda: State.empty(model.trunk, model.head),
+        )
+        self._restore_s = time.perf_counter() - before
         self.answer = Answer(
             AnswerDecoder(
                 tokenizer.token_bytes,
@@ -56,26 +73,39 @@ class Turn:
             resolve_sampling(request, model.folder.generation),
             Draws(request.seed),
             Penalties(resolve_penalties(request, model.folder.generation), self.prompt),
+            self._lease.session.state,
+        )
+
+    def _encode(self, text: str) -> list[int]:
+        known = self._bank.known_turns(self._model.key, self._request.conversation)
+        return encode_history(
+            text,
+            self._model.tokenizer.encode,
+            {message: turn.ids for message, turn in known.items()},
         )
 
     def run(self) -> Finished:
-        """Emit the answer as it comes; returns how the turn went."""
+        """Emit the answer as it comes; returns how the turn went.
+
+        After an error nothing of this turn is kept; what the bank had before, it has again.
+        """
+        try:
+            return self._run()
+        except Exception:
+            self._undo()
+            raise
+
+    def _run(self) -> Finished:
         mx.reset_peak_memory()
-        finish: FinishReason | None = None
-        for done in self.decoder.prefill(self.prompt):
-            self._emit(Progress("reading", done, len(self.prompt)))
-            if self._cancelled():
-                finish = "interrupted"
-                break
-        prefilled = first_token = time.perf_counter()
+        prefilling = time.perf_counter()
+        finish = self._read_prompt()
+        first_token = prefilled = time.perf_counter()
         if finish is None:
             new = [self.decoder.first()]
             first_token = time.perf_counter()
             while (finish := self._take(new)) is None:
                 new = self._round()
         self._show(self.answer.finish())
-        if self.answer.stopped:
-            self.decoder.rewind(len(self.prompt) + self.answer.whole_tokens)
         return Finished(
             finish_reason=finish,
             prompt_tokens=len(self.prompt),
@@ -85,15 +115,90 @@ class Turn:
             rounds=self._counts.rounds,
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
+            restored=self._lease.position,
+            source="ram" if self._lease.position else None,
+            miss_reason=self._lease.reason,
+            restore_s=self._restore_s,
             ttft_s=first_token - self._started,
-            prefill_s=prefilled - self._started,
+            prefill_s=prefilled - prefilling,
             decode_s=time.perf_counter() - first_token,
             peak_memory=mx.get_peak_memory(),
         )
 
+    def _read_prompt(self) -> FinishReason | None:
+        """Forward what the bank did not have, leaving checkpoints on the way."""
+        position = self._lease.position
+        marks = self._marks()
+        self._header = marks[-1] if marks else len(self.prompt)
+        marks = [mark for mark in marks if mark > position]
+        for done in self.decoder.prefill(self.prompt[position:], marks):
+            self._emit(Progress("reading", position + done, len(self.prompt)))
+            if self.decoder.state.position in marks:
+                self._lease.session.checkpoints.append(Checkpoint.of(self.decoder.state))
+            if self._cancelled():
+                return "interrupted"
+        return None
+
+    def _marks(self) -> list[int]:
+        """The end of the system prompt, and the answer header: where the history ends, before
+        anything of the generation prompt."""
+        tokenizer, request = self._model.tokenizer, self._request
+        header = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
+        first_user = self._text.find("<|im_start|>user")
+        beginnings = [self._text[:first_user] if first_user > 0 else "", header]
+        marks = [len(self._encode(text)) for text in beginnings if self._text.startswith(text)]
+        return [mark for mark in marks if 0 < mark < len(self.prompt)]
+
+    def keep(self) -> None:
+        """Make the state whole and give it to the bank, with the answer as the model made it."""
+        if self.answer.stopped:
+            self.decoder.rewind(len(self.prompt) + self.answer.whole_tokens)
+        self.decoder.settle()
+        session, state = self._lease.session, self.decoder.state
+        if state.position == 0:
+            return
+        session.checkpoints.append(Checkpoint.of(state))
+        if known := self._known_turn():
+            session.turns.append(known)
+        self._bank.give_back(session)
+
+    def _known_turn(self) -> KnownTurn | None:
+        """This answer's whole message in the model's own ids; None where it has no exact text."""
+        tokenizer = self._model.tokenizer
+        opened = self._text.rfind("<|im_start|>assistant\n")
+        end = tokenizer.message_end
+        if opened < 0 or end is None or not self.answer.tokens:
+            return None
+        made = self.decoder.state.ids[len(self.prompt) :]
+        said = tokenizer.decode(made)
+        if said is None:
+            return None
+        if self.answer.stopped:
+            # The shown text goes on inside a token that is not kept.
+            rest = self.answer.text[self.answer.whole_length :]
+            made, said = made + tokenizer.encode(rest), said + rest
+        if made[-1:] != [end]:
+            made, said = [*made, end], f"{said}<|im_end|>"
+        head = self._text[opened:]
+        return KnownTurn(
+            message=head + said,
+            ids=(*tokenizer.encode(head), *made),
+            text=self.answer.text,
+            reasoning=self.answer.reasoning,
+            start=self._header,
+            end=self.decoder.state.position,
+        )
+
+    def _undo(self) -> None:
+        session, checkpoint = self._lease.session, self._lease.checkpoint
+        if checkpoint is not None:
+            go_back(session.state, checkpoint)
+            session.cut_to(checkpoint)
+            self._bank.give_back(session)
+
     def _round(self) -> list[int]:
         counts = self._counts
-        if self._stops:
+        if self._request.stop:
             # A stop string may begin in any token that is not wholly shown yet.
             self.decoder.hold = len(self.prompt) + self.answer.whole_tokens
         depth = 0 if counts.useless else counts.depth
@@ -167,40 +272,10 @@ def _room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:
     return left if request.max_tokens is None else min(left, request.max_tokens)
 
 
-def resolve_depth(model: LoadedModel, request: Request) -> int:
-    if model.head is None:
-        return 0
-    return model.depth if request.depth is None else request.depth
-
-
-def resolve_sampling(request: Request, generation: dict[str, Any]) -> Sampling:
-    """The request's own settings, else those of the model's generation_config.json.
-
-    A file that says ``do_sample: false`` makes the model greedy unless a temperature is asked for.
-    """
-    defaults = generation if generation else FAMILY_SAMPLING
-    greedy = defaults.get("do_sample") is False
-    temperature = 0.0 if greedy else _number(defaults, "temperature", 1.0)
-    if request.temperature is not None:
-        temperature = request.temperature
-    return Sampling(
-        temperature=temperature,
-        top_k=int(_number(defaults, "top_k", 0)) if request.top_k is None else request.top_k,
-        top_p=_number(defaults, "top_p", 1.0) if request.top_p is None else request.top_p,
-        min_p=_number(defaults, "min_p", 0.0) if request.min_p is None else request.min_p,
-    )
-
-
-def resolve_penalties(request: Request, generation: dict[str, Any]) -> PenaltySettings:
-    """Only repetition has a place in generation_config.json."""
-    repetition = request.repetition_penalty
-    return PenaltySettings(
-        _number(generation, "repetition_penalty", 1.0) if repetition is None else repetition,
-        request.presence_penalty or 0.0,
-        request.frequency_penalty or 0.0,
-    )
-
-
-def _number(values: dict[str, Any], name: str, otherwise: float) -> float:
-    value = values.get(name)
-    return float(value) if isinstance(value, int | float) else otherwise
+def _said(request: Request) -> set[tuple[str, str]]:
+    """(text, reasoning) of every assistant message."""
+    return {
+        (message["content"], message.get("reasoning_content", ""))
+        for message in request.messages
+        if message["role"] == "assistant"
+    }

@@ -4,7 +4,7 @@ Plain decoding is the round of depth 0, so greedy, sampled, plain and drafted de
 implementation.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -65,16 +65,18 @@ class Decoder:
         self.hold: int | None = None  # the earliest position rewind() must be able to reach
         self._windows: list[Window] = []
 
-    def prefill(self, ids: list[int]) -> Iterator[int]:
+    def prefill(self, ids: list[int], marks: Sequence[int] = ()) -> Iterator[int]:
         """Forward ``ids`` after the state; yields how many are done. Afterwards, ``first()``.
 
         All but the last run in chunks without logits. The last runs alone, so that every way of
-        reaching this position multiplies the same shapes.
+        reaching this position multiplies the same shapes. ``marks`` are positions at which a
+        chunk ends, so that the state passes through them.
         """
         chunk = self._chunk_rows()
         done = 0
         while done < len(ids):
-            rows = min(chunk, len(ids) - 1 - done) or 1
+            before_mark = [m - self.state.position for m in marks if m > self.state.position]
+            rows = min(chunk, len(ids) - 1 - done, *before_mark) or 1
             self._forward(ids[done : done + rows])
             mx.eval(self.state.arrays())
             done += rows

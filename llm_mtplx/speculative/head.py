@@ -12,7 +12,7 @@ and s stands in for h_{t+1} when the head goes on from its own guess. This is th
 import mlx.core as mx
 import mlx.nn as nn
 
-from .upstream import DecoderLayer, KVCache, TextModelArgs, create_attention_mask
+from .upstream import DecoderLayer, GrowingKVCache, KVCache, TextModelArgs, create_attention_mask
 
 
 class MTPHead(nn.Module):
@@ -27,7 +27,7 @@ class MTPHead(nn.Module):
         self.norm = nn.RMSNorm(size, eps=eps)
 
     def make_cache(self) -> KVCache:
-        return KVCache()
+        return GrowingKVCache()
 
     def __call__(self, hidden: mx.array, embeddings: mx.array, cache: KVCache) -> mx.array:
         """Rows (h_t, embed(x_{t+1})), each [1, T, H] -> [1, T, H]; T rows join the history."""

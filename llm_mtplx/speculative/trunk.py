@@ -6,7 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from .recurrent import Tape, gated_delta_net
-from .upstream import TextModelArgs, create_attention_mask
+from .upstream import ArraysCache, GrowingKVCache, TextModelArgs, create_attention_mask
 
 Cache = list[Any]  # one KVCache or ArraysCache a layer
 
@@ -24,8 +24,8 @@ class Trunk:
         self._first_attention = kinds.index(False)
 
     def make_cache(self) -> Cache:
-        cache: Cache = self.model.make_cache()
-        return cache
+        kinds = (layer.is_linear for layer in self._inner.layers)
+        return [ArraysCache(size=2) if linear else GrowingKVCache() for linear in kinds]
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Token ids [1, T] -> embeddings [1, T, H]."""

@@ -15,6 +15,7 @@ __all__ = [
     "ArraysCache",
     "DecoderLayer",
     "GatedDeltaNet",
+    "GrowingKVCache",
     "KVCache",
     "TextModelArgs",
     "compute_g",
@@ -24,6 +25,14 @@ __all__ = [
     "normalize_qk",
     "recurrence_is_a_kernel",
 ]
+
+
+class GrowingKVCache(KVCache):
+    """mlx-lm's cache with geometric growth: every growth copies all rows so far."""
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        self.step = max(KVCache.step, self.offset // 2 // KVCache.step * KVCache.step)
+        return super().update_and_fetch(keys, values)
 
 
 def recurrence_is_a_kernel(head_k_dim: int) -> bool:

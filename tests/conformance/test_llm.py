@@ -65,6 +65,18 @@ def test_chat_remembers() -> None:
     assert "Zorblat" in ok("-c", ASK_NAME)
 
 
+def test_chat_reads_only_what_is_new() -> None:
+    ok("chat", "-m", MODEL, input=f"{NAME}\n{ASK_NAME}\nexit\n")
+    second = last_log()
+    cache = second["response_json"]["cache"]
+    assert cache["source"] == "ram"
+    assert cache["restored"] > 10
+    # The template leaves the empty think block of an earlier answer out.
+    assert cache["miss_reason"] == "template_rewrites"
+    details = json.loads(second["token_details"])
+    assert details == {"cached": cache["restored"], "cached_from": "ram"}
+
+
 def test_chat_survives_a_bad_turn() -> None:
     result = invoke("chat", "-m", MODEL, input=f"!multi\n!end\n{QUESTION}\nexit\n")
     assert result.exit_code == 0
@@ -78,11 +90,8 @@ def test_usage_and_response_json() -> None:
     assert f"{log['input_tokens']} input, {log['output_tokens']} output" in result.stderr
     details = log["response_json"]
     assert details["finish_reason"] == "eos"
-    assert details["cache"] == {
-        "source": None,
-        "restored": 0,
-        "prefilled": log["input_tokens"],
-    }
+    cache = details["cache"]
+    assert cache["restored"] + cache["prefilled"] == log["input_tokens"]
     mtp = details["mtp"]
     assert mtp["depth"] == 2
     assert len(mtp["drafted"]) == len(mtp["accepted"]) == 2
@@ -131,26 +140,14 @@ def test_reasoning_is_apart_from_the_text() -> None:
     assert log["reasoning"]
     assert "think>" not in log["response"] + log["reasoning"]
     assert log["response"].strip() == result.stdout.strip()
-    assert (
-        json.loads(log["token_details"] or "{}")["reasoning"] > 0
-        if isinstance(log["token_details"], str)
-        else log["token_details"]["reasoning"] > 0
-    )
+    assert json.loads(log["token_details"])["reasoning"] > 0
 
 
 def test_system_prompt_of_this_call_wins() -> None:
-    model = llm.get_model(MODEL)
-    old = model.prompt(ASK_NAME, system="Your name is Ada.")
-    new = model.prompt(ASK_NAME, system="Your name is Bob.")
-    assert (old.text(), new.text()) == (
-        model.prompt(ASK_NAME, system="Your name is Ada.").text(),
-        model.prompt(ASK_NAME, system="Your name is Bob.").text(),
-    )
-    ok("-m", MODEL, "Hello", "-s", "Your name is Ada.")
-    ok("-c", "Hello", "-s", "You answer with one word and nothing else, whatever is asked.")
-    # The second call's prompt is longer than the first by more than its own turn would be.
-    inputs = [row["input_tokens"] for row in json.loads(ok("logs", "--json", "-n", "2"))]
-    assert abs(inputs[0] - inputs[1]) > 12
+    ok("-m", MODEL, "Hello!", "-s", "Your name is Ada.")
+    assert "Ada" in ok("-c", "What is your name?")
+    assert "Bob" in ok("-c", "What is your name?", "-s", "Your name is Bob.")
+    assert "Ada" in ok("-c", "What is your name?")
 
 
 def test_python_api() -> None:

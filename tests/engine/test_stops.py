@@ -2,58 +2,27 @@
 
 from functools import cache
 
-import mlx.core as mx
 import numpy as np
 import pytest
 
-from llm_mtplx.catalog.folder import inspect
-from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.engine.protocol import Event, Finished, Notice, Request, Text
 from llm_mtplx.engine.turn import Turn
-from llm_mtplx.speculative.acceptance import Verdict, accept_greedy
+from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.speculative.decoder import Decoder
-from llm_mtplx.speculative.distributions import Distribution, Sampling
+from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.draws import Draws
 
+from ..dictated import LIMITS, DictatedDecoder, small_model
 from ..speculative.states import assert_equal, named_arrays
-from ..tiny import random_trunk_and_head
 
 TEXT = "Say: ab🙂cd über"
 
 
-class DictatedDecoder(Decoder):
-    """Emits given ids; drafts them, wrong at one position of each draft (or nowhere)."""
-
-    def __init__(
-        self, model: LoadedModel, prompt: list[int], dictated: list[int], wrong_at
-    ) -> None:
-        super().__init__(model.trunk, model.head, Sampling(), Draws(0))
-        self.script = prompt + dictated + [7] * 8
-        self.wrong_at = wrong_at
-
-    def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
-        drafts, proposals = super()._draft(primary, depth)
-        at = self.state.position + 1
-        ids = self.script[at : at + len(drafts)]
-        if self.wrong_at is not None and self.wrong_at < len(ids):
-            ids[self.wrong_at] += 1
-        return [mx.array([token], dtype=mx.uint32) for token in ids], proposals
-
-    def _judge(self, drafts, proposals, logits) -> tuple[list[int], Verdict]:
-        drafted, _ = super()._judge(drafts, proposals, logits)
-        # The trunk has forwarded primary and drafts; at first() it has forwarded the prompt.
-        at = self.state.position + (self.primary is not None)
-        return drafted, accept_greedy(drafted, self.script[at : at + len(drafted) + 1])
-
-
 @pytest.fixture(scope="module")
 def model() -> LoadedModel:
-    tokenizer = ChatTokenizer(MODEL_DIR)
-    trunk, head = random_trunk_and_head(vocab_size=len(tokenizer.token_bytes), hidden_size=32)
-    eos = frozenset([tokenizer.message_end])
-    return LoadedModel(inspect(MODEL_DIR), trunk, head, tokenizer, eos, 4096, depth=3)
+    return small_model()
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +48,8 @@ def run(
     request = Request(
         "m", MODEL_DIR, [{"role": "user", "content": "x"}], temperature=0, depth=depth, **options
     )
-    turn = Turn(model, request, events.append, lambda: False)
+    bank = Bank(LIMITS, lambda: 0.0)
+    turn = Turn(model, request, bank, events.append, lambda: False)
     turn.decoder = DictatedDecoder(model, turn.prompt, dictated, wrong_at)
     finished = turn.run()
     return turn, finished, "".join(e.text for e in events if isinstance(e, Text)), events
@@ -117,7 +87,7 @@ def test_stop_strings_at_every_place(model, ids, fresh, depth: int, wrong_at: in
             lengths = np.cumsum([len(table[token]) for token in ids])
             completed_by = int(np.searchsorted(lengths, len(TEXT[:end].encode())))
             assert finished.output_tokens == completed_by + 1, where
-            turn.decoder.settle()
+            turn.keep()
             kept = turn.prompt + ids[: whole_tokens(model, ids, shown)]
             assert turn.decoder.state.ids == kept, where
             assert_equal(named_arrays(turn.decoder.state), fresh(tuple(kept)))
@@ -133,7 +103,7 @@ def test_eos_at_every_position_of_a_block(model, ids, fresh, depth: int) -> None
         assert shown == raw.decode("utf-8", "replace")
         assert finished.finish_reason == "eos"
         assert finished.output_tokens == length + 1
-        turn.decoder.settle()
+        turn.keep()
         assert turn.decoder.state.ids == [*turn.prompt, *answer, eos]
         assert_equal(named_arrays(turn.decoder.state), fresh((*turn.prompt, *answer, eos)))
 
@@ -144,7 +114,7 @@ def test_token_limit(model, ids, fresh, depth: int, limit: int) -> None:
     dictated = (ids * 3)[:20]
     turn, finished, _, _ = run(model, dictated, depth, max_tokens=limit)
     assert (finished.finish_reason, finished.output_tokens) == ("length", limit)
-    turn.decoder.settle()
+    turn.keep()
     assert turn.decoder.state.ids == turn.prompt + dictated[:limit]
     assert_equal(named_arrays(turn.decoder.state), fresh((*turn.prompt, *dictated[:limit])))
 
@@ -154,7 +124,7 @@ def test_the_context_window_ends_the_answer(model: LoadedModel, ids: list[int]) 
     small = LoadedModel(**{**vars(model), "context_window": len(prompt) + 4})
     turn, finished, _, _ = run(small, ids, 3, max_tokens=99)
     assert (finished.finish_reason, finished.output_tokens) == ("length", 4)
-    turn.decoder.settle()
+    turn.keep()
     assert turn.decoder.state.position == small.context_window
 
 
@@ -174,14 +144,16 @@ def test_a_cancelled_turn_ends_within_one_round(model, ids, depth: int, after_ro
     turn, finished = cancelled_after(model, ids, depth, after_rounds)
     assert finished.rounds == after_rounds
     assert finished.output_tokens == 1 + after_rounds * (depth + 1)
-    turn.decoder.settle()
+    turn.keep()
     assert turn.decoder.state.ids == turn.prompt + (ids * 20)[: finished.output_tokens]
 
 
 def test_a_turn_cancelled_while_reading_ends_within_one_chunk(model, ids) -> None:
     turn, finished = cancelled_after(model, ids, depth=3, rounds=0)
     assert (finished.rounds, finished.output_tokens) == (0, 0)
-    assert turn.decoder.state.ids == turn.prompt[:-1]
+    read = turn.decoder.state.position
+    assert 0 < read < len(turn.prompt)
+    assert turn.decoder.state.ids == turn.prompt[:read]
 
 
 def cancelled_after(
@@ -190,7 +162,13 @@ def cancelled_after(
     request = Request(
         "m", MODEL_DIR, [{"role": "user", "content": "x"}], temperature=0, depth=depth
     )
-    turn = Turn(model, request, lambda event: None, lambda: turn._counts.rounds >= rounds)
+    turn = Turn(
+        model,
+        request,
+        Bank(LIMITS, lambda: 0.0),
+        lambda event: None,
+        lambda: turn._counts.rounds >= rounds,
+    )
     turn.decoder = DictatedDecoder(model, turn.prompt, (ids * 20)[:120], None)
     finished = turn.run()
     assert finished.finish_reason == "interrupted"

@@ -1,0 +1,1 @@
+"""What the model has read already, kept for the next turn."""

@@ -1,0 +1,179 @@
+"""The sessions in RAM.
+
+A turn takes a state out of the bank and gives it back afterwards. The bank never hands out arrays
+that somebody else can write: going on in the same line moves its state out, another line from the
+same beginning gets a copy. A state is used only for ids that begin with its own ids.
+
+Lives on the engine's thread.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..speculative.state import State
+from .reasons import Reason
+from .session import Checkpoint, KnownTurn, Session, copy_to, go_back
+
+TURN_CHECKPOINTS = 2  # kept besides the end of the system prompt
+
+
+@dataclass(frozen=True)
+class BankLimits:
+    total_bytes: int
+    per_session_bytes: int
+    entries: int
+    idle_s: float  # 0 keeps sessions until size forces them out
+
+
+@dataclass
+class Lease:
+    """A session on loan to a turn: its state is at ``checkpoint``, empty where that is None."""
+
+    session: Session
+    checkpoint: Checkpoint | None
+    reason: Reason | None  # why not more
+
+    @property
+    def position(self) -> int:
+        return self.checkpoint.position if self.checkpoint else 0
+
+
+class Bank:
+    def __init__(self, limits: BankLimits, clock: Callable[[], float]) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._sessions: list[Session] = []
+
+    @property
+    def sessions(self) -> tuple[Session, ...]:
+        return tuple(self._sessions)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(session.nbytes for session in self._sessions)
+
+    def known_turns(self, model: str, conversation: str | None) -> dict[str, KnownTurn]:
+        """Answers by the message they decode to; those of ``conversation`` win."""
+        own = sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used))
+        return {turn.message: turn for session in own for turn in session.turns}
+
+    def take(
+        self,
+        model: str,
+        prompt: Sequence[int],
+        conversation: str | None,
+        said: set[tuple[str, str]],
+        empty: Callable[[], State],
+    ) -> Lease:
+        """A state at the deepest kept position that ``prompt`` begins with; at least one token
+        of the prompt is left to forward.
+
+        ``said``: (text, reasoning) of every assistant message of the prompt, to tell an edited
+        history from one that the template rewrites.
+        """
+        self._drop_idle()
+        wanted = np.asarray(prompt)
+        best: tuple[Checkpoint, Session] | None = None
+        for session in sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used)):
+            shared = common_prefix(np.asarray(session.ids), wanted)
+            checkpoint = session.deepest(min(shared, len(prompt) - 1))
+            if checkpoint and (best is None or checkpoint.position >= best[0].position):
+                best = (checkpoint, session)
+        reason = self._reason(model, wanted, conversation, said, best)
+        if best is None:
+            return Lease(Session(model, conversation, empty()), None, reason)
+        checkpoint, session = best
+        if self._goes_on(session, checkpoint, conversation):
+            self._sessions.remove(session)
+            go_back(session.state, checkpoint)
+            leased = session
+        else:
+            session.last_used = self._clock()
+            leased = Session(model, conversation, copy_to(session.state, checkpoint, empty()))
+            leased.turns = list(session.turns)
+            leased.checkpoints = list(session.checkpoints)
+        leased.conversation = conversation or leased.conversation
+        leased.cut_to(checkpoint)
+        return Lease(leased, checkpoint, reason)
+
+    def give_back(self, session: Session) -> None:
+        """Keep a session whose state is whole; what the limits do not hold is dropped."""
+        session.last_used = self._clock()
+        session.checkpoints = _retained(session.checkpoints)
+        if session.nbytes > self.limits.per_session_bytes:
+            return
+        self._sessions.append(session)
+        self._fit()
+
+    def forget(self) -> None:
+        self._sessions.clear()
+
+    def _of(self, model: str) -> list[Session]:
+        return [session for session in self._sessions if session.model == model]
+
+    def _goes_on(self, session: Session, checkpoint: Checkpoint, conversation: str | None) -> bool:
+        """Whether this turn continues the session's own line rather than another from it.
+
+        It does from the session's very end; and within one conversation where only its last
+        answer is left behind, since a rewriting template leaves it behind every time.
+        """
+        if checkpoint.position == len(session.ids):
+            return True
+        return _same(session, conversation) and checkpoint.position >= session.last_header
+
+    def _reason(
+        self,
+        model: str,
+        wanted: np.ndarray,
+        conversation: str | None,
+        said: set[tuple[str, str]],
+        best: tuple[Checkpoint, Session] | None,
+    ) -> Reason | None:
+        own = [s for s in self._of(model) if _same(s, conversation)]
+        session = own[-1] if own else (best[1] if best else None)
+        if session is None:
+            return Reason.NOTHING_STORED
+        position = best[0].position if best else 0
+        shared = common_prefix(np.asarray(session.ids), wanted)
+        if position >= min(len(session.ids), len(wanted) - 1):
+            return None
+        if shared >= len(session.ids) or not _same(session, conversation):
+            return Reason.BETWEEN_CHECKPOINTS if best else Reason.NOTHING_STORED
+        inside = [turn for turn in session.turns if turn.start <= shared < turn.end]
+        unchanged = inside and (inside[0].text, inside[0].reasoning) in said
+        return Reason.TEMPLATE_REWRITES if unchanged else Reason.HISTORY_EDITED
+
+    def _drop_idle(self) -> None:
+        if self.limits.idle_s:
+            oldest = self._clock() - self.limits.idle_s
+            self._sessions = [s for s in self._sessions if s.last_used >= oldest]
+
+    def _fit(self) -> None:
+        """Drop the least recently used until the limits hold."""
+        self._sessions.sort(key=lambda session: session.last_used)
+        while len(self._sessions) > self.limits.entries or (
+            len(self._sessions) > 1 and self.nbytes > self.limits.total_bytes
+        ):
+            del self._sessions[0]
+
+
+def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
+    """How many leading ids are equal."""
+    length = min(len(a), len(b))
+    different = np.flatnonzero(a[:length] != b[:length])
+    return int(different[0]) if len(different) else length
+
+
+def _same(session: Session, conversation: str | None) -> bool:
+    return conversation is not None and session.conversation == conversation
+
+
+def _retained(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
+    """The first (the end of the system prompt, where there is one) and the latest ones."""
+    by_position = {c.position: c for c in checkpoints}
+    ordered = [by_position[position] for position in sorted(by_position)]
+    if len(ordered) <= TURN_CHECKPOINTS + 1:
+        return ordered
+    return [ordered[0], *ordered[-TURN_CHECKPOINTS:]]

@@ -1,0 +1,121 @@
+"""One line of exact token ids with its state and the positions it can go back to."""
+
+from dataclasses import dataclass, field, replace
+
+import mlx.core as mx
+
+from ..speculative.state import State
+from ..speculative.upstream import ArraysCache, KVCache
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The part of a state that cannot be cut, at one position.
+
+    mlx-lm never writes recurrent arrays in place, so these are references, not copies.
+    """
+
+    position: int
+    recurrent: tuple[tuple[mx.array, ...], ...]  # of each recurrent layer
+    hidden: mx.array  # [1, 1, H], row position - 1
+
+    @classmethod
+    def of(cls, state: State) -> "Checkpoint":
+        assert state.hidden is not None
+        recurrent = tuple(tuple(c.cache) for c in state.cache if isinstance(c, ArraysCache))
+        hidden = mx.contiguous(state.hidden)
+        mx.eval(hidden, recurrent)
+        return cls(state.position, recurrent, hidden)
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return [self.hidden, *(array for layer in self.recurrent for array in layer)]
+
+
+@dataclass(frozen=True)
+class KnownTurn:
+    """An answer as the model made it: the ids of its whole message and what they say."""
+
+    message: str  # from <|im_start|> to <|im_end|>, as the ids decode
+    ids: tuple[int, ...]
+    text: str
+    reasoning: str
+    start: int  # where in the session's ids it began to be made, the answer header
+    end: int  # position after its last id in the session; before start once it is left behind
+
+
+@dataclass
+class Session:
+    model: str  # which loaded model the state belongs to
+    conversation: str | None
+    state: State
+    checkpoints: list[Checkpoint] = field(default_factory=list)  # ascending positions
+    turns: list[KnownTurn] = field(default_factory=list)
+    last_used: float = 0.0
+
+    @property
+    def ids(self) -> list[int]:
+        return self.state.ids
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of KV capacity and of all checkpoints; arrays that they share count once."""
+        arrays = {id(a): int(a.nbytes) for a in self.state.arrays()}
+        for checkpoint in self.checkpoints:
+            arrays.update({id(a): int(a.nbytes) for a in checkpoint.arrays})
+        return sum(arrays.values())
+
+    @property
+    def last_header(self) -> int:
+        """The answer header of the latest answer; the session's end where there is none."""
+        return self.turns[-1].start if self.turns else len(self.ids)
+
+    def cut_to(self, checkpoint: Checkpoint) -> None:
+        """Forget checkpoints and places of answers that lie behind ``checkpoint``."""
+        self.checkpoints = [c for c in self.checkpoints if c.position <= checkpoint.position]
+        self.turns = [
+            turn if turn.end <= checkpoint.position else replace(turn, end=-1)
+            for turn in self.turns
+        ]
+
+    def deepest(self, limit: int) -> Checkpoint | None:
+        """The deepest checkpoint at or before ``limit``."""
+        reachable = [c for c in self.checkpoints if c.position <= limit]
+        return reachable[-1] if reachable else None
+
+
+def go_back(state: State, checkpoint: Checkpoint) -> None:
+    """Cut ``state`` to the checkpoint, in place."""
+    surplus = state.position - checkpoint.position
+    recurrent = iter(checkpoint.recurrent)
+    for cache in state.cache:
+        if isinstance(cache, KVCache):
+            cache.trim(surplus)
+        else:
+            cache.cache = list(next(recurrent))
+    state.forget(checkpoint.position)
+    state.hidden = checkpoint.hidden
+
+
+def copy_to(state: State, checkpoint: Checkpoint, empty: State) -> State:
+    """A state of its own at the checkpoint; ``state`` is not touched. ``empty`` is filled."""
+    recurrent = iter(checkpoint.recurrent)
+    for source, target in zip(state.cache, empty.cache, strict=True):
+        if isinstance(source, KVCache):
+            _copy_rows(source, target, checkpoint.position)
+        else:
+            target.cache = list(next(recurrent))
+    if state.head_cache is not None and empty.head_cache is not None:
+        _copy_rows(state.head_cache, empty.head_cache, checkpoint.position - 1)
+    empty.ids = state.ids[: checkpoint.position]
+    empty.hidden = checkpoint.hidden
+    mx.eval(empty.arrays())
+    return empty
+
+
+def _copy_rows(source: KVCache, target: KVCache, rows: int) -> None:
+    if rows > 0:
+        # A plain slice would be a view: the next write would copy the whole of it.
+        target.keys = mx.contiguous(source.keys[..., :rows, :]) + 0
+        target.values = mx.contiguous(source.values[..., :rows, :]) + 0
+        target.offset = rows

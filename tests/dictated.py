@@ -1,0 +1,55 @@
+"""A small random model with the bundled tokenizer that can be told what to say."""
+
+import mlx.core as mx
+
+from llm_mtplx.catalog.folder import inspect
+from llm_mtplx.chat.tokenizer import ChatTokenizer
+from llm_mtplx.demo import MODEL_DIR
+from llm_mtplx.engine.load import LoadedModel
+from llm_mtplx.sessions.bank import BankLimits
+from llm_mtplx.speculative.acceptance import Verdict, accept_greedy
+from llm_mtplx.speculative.decoder import Decoder
+from llm_mtplx.speculative.distributions import Distribution, Sampling
+from llm_mtplx.speculative.draws import Draws
+from llm_mtplx.speculative.state import State
+
+from .tiny import random_trunk_and_head
+
+LIMITS = BankLimits(2**30, 2**30, entries=4, idle_s=0)
+
+
+def small_model() -> LoadedModel:
+    tokenizer = ChatTokenizer(MODEL_DIR)
+    trunk, head = random_trunk_and_head(vocab_size=len(tokenizer.token_bytes), hidden_size=32)
+    eos = frozenset([tokenizer.message_end])
+    return LoadedModel(inspect(MODEL_DIR), trunk, head, tokenizer, eos, 4096, depth=3, key="small")
+
+
+class DictatedDecoder(Decoder):
+    """Emits given ids; drafts them, wrong at one position of each draft (or nowhere)."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        prompt: list[int],
+        dictated: list[int],
+        wrong_at: int | None = None,
+        state: State | None = None,
+    ) -> None:
+        super().__init__(model.trunk, model.head, Sampling(), Draws(0), state=state)
+        self.script = prompt + dictated + [7] * 8
+        self.wrong_at = wrong_at
+
+    def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
+        drafts, proposals = super()._draft(primary, depth)
+        at = self.state.position + 1
+        ids = self.script[at : at + len(drafts)]
+        if self.wrong_at is not None and self.wrong_at < len(ids):
+            ids[self.wrong_at] += 1
+        return [mx.array([token], dtype=mx.uint32) for token in ids], proposals
+
+    def _judge(self, drafts, proposals, logits) -> tuple[list[int], Verdict]:
+        drafted, _ = super()._judge(drafts, proposals, logits)
+        # The trunk has forwarded primary and drafts; at first() it has forwarded the prompt.
+        at = self.state.position + (self.primary is not None)
+        return drafted, accept_greedy(drafted, self.script[at : at + len(drafted) + 1])

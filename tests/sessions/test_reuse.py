@@ -1,0 +1,324 @@
+"""A turn that begins with kept state gives the ids of a turn that reads everything again."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from llm_mtplx.engine.load import LoadedModel
+from llm_mtplx.engine.protocol import Finished, Request
+from llm_mtplx.engine.turn import Turn
+from llm_mtplx.errors import EngineError
+from llm_mtplx.sessions.bank import Bank, BankLimits
+from llm_mtplx.sessions.reasons import Reason
+from llm_mtplx.speculative.decoder import Decoder
+
+from ..dictated import LIMITS, DictatedDecoder, small_model
+from ..speculative.states import assert_equal, named_arrays
+
+SYSTEM = {"role": "system", "content": "You answer in short sentences and you are never rude."}
+PRESERVE = {"preserve_thinking": True}
+
+Messages = list[dict[str, Any]]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return small_model()
+
+
+@pytest.fixture
+def bank() -> Bank:
+    return Bank(LIMITS, Clock())
+
+
+class Talk:
+    """One conversation, message by message, on one bank."""
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        bank: Bank,
+        name: str | None = "a",
+        template: dict[str, Any] | None = None,
+        messages: Messages | None = None,
+    ) -> None:
+        self.model, self.bank, self.name = model, bank, name
+        self.template = template or {}
+        self.messages: Messages = list(messages or [])
+
+    def say(self, text: str, dictated: list[int] | None = None, **options: Any) -> Finished:
+        """Ask, answer, remember; the answer's ids are compared with those of a cold turn."""
+        self.messages.append({"role": "user", "content": text})
+        options = {"max_tokens": 12, "temperature": 0, **options}
+        self.turn = self._turn(self.bank, options)
+        if dictated is not None:
+            state = self.turn.decoder.state
+            self.turn.decoder = DictatedDecoder(self.model, self.turn.prompt, dictated, state=state)
+        finished = self.turn.run()
+        self.turn.keep()
+        if dictated is None:
+            cold = self._turn(Bank(LIMITS, Clock()), options, prompt=self.turn.prompt)
+            cold.run()
+            cold.keep()
+            assert cold.decoder.state.ids == self.turn.decoder.state.ids
+            assert cold.answer.text == self.turn.answer.text
+            assert_equal(named_arrays(self.turn.decoder.state), named_arrays(cold.decoder.state))
+        self._remember()
+        return finished
+
+    def _turn(self, bank: Bank, options: dict[str, Any], prompt: list[int] | None = None) -> Turn:
+        request = Request(
+            "m",
+            self.model.folder.path,
+            list(self.messages),
+            self.template,
+            conversation=self.name,
+            **options,
+        )
+        turn = Turn(self.model, request, bank, lambda event: None, lambda: False)
+        if prompt is not None:
+            # The same ids, where the warm turn has the model's own for an earlier answer.
+            turn.prompt = prompt
+        return turn
+
+    def _remember(self) -> None:
+        answer = {"role": "assistant", "content": self.turn.answer.text}
+        if self.turn.answer.reasoning:
+            answer["reasoning_content"] = self.turn.answer.reasoning
+        self.messages.append(answer)
+
+    def fork(self, name: str | None) -> "Talk":
+        return Talk(self.model, self.bank, name, self.template, self.messages)
+
+
+def header(talk: Talk) -> int:
+    """Tokens up to the end of the history, before the generation prompt."""
+    text = talk.model.tokenizer.render(talk.messages[:-1], talk.template, generation_prompt=False)
+    return len(talk.model.tokenizer.encode(text))
+
+
+@pytest.mark.parametrize("draft", [0, 3])
+def test_a_preserving_template_goes_on_from_the_very_end(model, bank, draft: int) -> None:
+    talk = Talk(model, bank, template=PRESERVE)
+    first = talk.say("One.", depth=draft)
+    assert (first.restored, first.source, first.miss_reason) == (0, None, Reason.NOTHING_STORED)
+    for text in ("Two.", "Three."):
+        kept = talk.turn.decoder.state.position
+        again = talk.say(text, depth=3 - draft)
+        assert (again.restored, again.source, again.miss_reason) == (kept, "ram", None)
+    assert len(bank.sessions) == 1
+
+
+def test_a_rewriting_template_goes_on_from_the_answer_header(model, bank) -> None:
+    talk = Talk(model, bank)
+    talk.say("One.")
+    for text in ("Two.", "Three."):
+        kept = header(talk)
+        again = talk.say(text)
+        assert (again.restored, again.miss_reason) == (kept, Reason.TEMPLATE_REWRITES)
+    assert len(bank.sessions) == 1
+
+
+@pytest.mark.parametrize("template", [{}, PRESERVE])
+def test_two_conversations_share_their_system_prompt(model, bank, template) -> None:
+    one = Talk(model, bank, "a", template, [SYSTEM])
+    one.say("First question.")
+    before = named_arrays(bank.sessions[0].state)
+    other = Talk(model, bank, "b", template, [SYSTEM])
+    shared = other.say("Quite another question.")
+    system = model.tokenizer.render([SYSTEM], {}, generation_prompt=False)
+    assert shared.restored == len(model.tokenizer.encode(system))
+    (mine,) = [s for s in bank.sessions if s.conversation == "a"]
+    assert_equal(named_arrays(mine.state), before)
+    assert one.say("And then?").restored > shared.restored
+    assert other.say("And then?").restored > shared.restored
+
+
+def test_an_edited_answer_is_told_from_a_rewritten_one(model, bank) -> None:
+    talk = Talk(model, bank, messages=[SYSTEM])
+    talk.say("One.")
+    talk.say("Two.")
+    talk.messages[2] = {"role": "assistant", "content": "Something it never said."}
+    edited = talk.say("Three.")
+    assert edited.miss_reason == Reason.HISTORY_EDITED
+    assert edited.restored > 0
+
+
+def test_a_changed_system_prompt_shares_nothing(model, bank) -> None:
+    talk = Talk(model, bank, messages=[SYSTEM])
+    talk.say("One.")
+    talk.messages[0] = {"role": "system", "content": "Be rude."}
+    changed = talk.say("Two.")
+    assert (changed.restored, changed.miss_reason) == (0, Reason.HISTORY_EDITED)
+
+
+@pytest.mark.parametrize("changed", range(1, 10))
+def test_a_prompt_that_differs_in_its_last_tokens(model, bank, changed: int) -> None:
+    """Never the state of the longer sequence, however near."""
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    Talk(model, bank, "a", PRESERVE).say(" ".join(words))
+    other = [*words[:-changed], *(word.upper() for word in words[-changed:])]
+    Talk(model, bank, "a", PRESERVE).say(" ".join(other))
+
+
+@pytest.mark.parametrize("template", [{}, PRESERVE])
+def test_forks_of_one_conversation(model, bank, template) -> None:
+    trunk = Talk(model, bank, "a", template)
+    trunk.say("One.")
+    forks = [trunk.fork("a"), trunk.fork("a"), trunk.fork(None)]
+    for number, fork in enumerate(forks):
+        assert fork.say(f"Fork {number}.").restored > 0
+    for number, fork in enumerate(forks):
+        assert fork.say(f"On with {number}.").restored > 0
+
+
+def test_a_conversation_id_decides_nothing(model, bank) -> None:
+    Talk(model, bank, "a", PRESERVE).say("My word is plum.")
+    stranger = Talk(model, bank, "a", PRESERVE)
+    assert stranger.say("What is the word?").restored == 0
+    nameless = Talk(model, bank, None, PRESERVE, Talk(model, bank, "b", PRESERVE).messages)
+    assert nameless.say("My word is plum.").restored > 0
+
+
+def test_ids_the_tokenizer_would_not_make_are_kept(model, bank) -> None:
+    """An answer spelled letter by letter is gone on from in its own ids."""
+    tokenizer = model.tokenizer
+    spelled = [token for letter in "capital" for token in tokenizer.encode(letter)]
+    assert spelled != tokenizer.encode("capital")
+    (eos,) = model.eos_ids
+    talk = Talk(model, bank, template=PRESERVE)
+    talk.say("One.", dictated=[*spelled, eos])
+    assert talk.messages[-1]["content"] == "capital"
+    kept = talk.turn.decoder.state.position
+    again = talk.say("Two.")
+    assert (again.restored, again.miss_reason) == (kept, None)
+    assert talk.turn.prompt[:kept][-len(spelled) - 1 :] == [*spelled, eos]
+
+
+@pytest.mark.parametrize("at", [0, 3, 6])
+def test_one_changed_character_in_the_answer_is_tokenized_anew(model, bank, at: int) -> None:
+    (eos,) = model.eos_ids
+    talk = Talk(model, bank, template=PRESERVE)
+    talk.say("One.", dictated=[*model.tokenizer.encode("capital"), eos])
+    text = talk.messages[-1]["content"]
+    talk.messages[-1]["content"] = text[:at] + "x" + text[at + 1 :]
+    changed = talk.say("Two.")
+    assert changed.miss_reason == Reason.HISTORY_EDITED
+
+
+def test_one_changed_character_in_the_reasoning(model, bank) -> None:
+    (eos,) = model.eos_ids
+    template = {**PRESERVE, "enable_thinking": True}
+    ids = model.tokenizer.encode("a thought\n</think>\n\ncapital")
+    talk = Talk(model, bank, template=template)
+    talk.say("One.", dictated=[*ids, eos])
+    assert talk.messages[-1] == {
+        "role": "assistant",
+        "content": "capital",
+        "reasoning_content": "a thought",
+    }
+    fork = talk.fork("a")
+    kept = talk.turn.decoder.state.position
+    assert talk.say("Two.").restored == kept
+    fork.messages[-1]["reasoning_content"] = "b thought"
+    assert fork.say("Two.").restored < kept
+
+
+def test_an_answer_cut_by_a_stop_string_is_gone_on_from(model, bank) -> None:
+    talk = Talk(model, bank, template=PRESERVE)
+    ids = model.tokenizer.encode("The capital of France is Paris.")
+    stopped = talk.say("One.", dictated=ids, stop=("ance",))
+    assert stopped.finish_reason == "stop"
+    assert talk.messages[-1]["content"] == "The capital of Fr"
+    kept = talk.turn.decoder.state.position
+    assert talk.say("Two.").restored == kept
+
+
+@pytest.mark.parametrize("limit", [1, 2, 9])
+def test_an_answer_cut_by_the_limit_is_gone_on_from(model, bank, limit: int) -> None:
+    talk = Talk(model, bank, template=PRESERVE)
+    talk.say("One.", dictated=model.tokenizer.encode("abc def ghi jkl mno"), max_tokens=limit)
+    kept = talk.turn.decoder.state.position
+    assert talk.say("Two.").restored == kept
+
+
+def test_after_an_error_the_bank_has_what_it_had(model, bank, monkeypatch) -> None:
+    talk = Talk(model, bank, template=PRESERVE)
+    talk.say("One.")
+    kept = talk.turn.decoder.state.position
+    before = named_arrays(bank.sessions[0].state)
+
+    def broken(*args: Any) -> None:
+        raise EngineError("by design")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Decoder, "round", broken)
+        with pytest.raises(EngineError, match="by design"):
+            talk.say("Two.")
+    talk.messages.pop()
+    assert_equal(named_arrays(bank.sessions[0].state), before)
+    assert talk.say("Two.").restored == kept
+
+
+@pytest.fixture
+def few(model) -> Iterator[tuple[Bank, Clock]]:
+    clock = Clock()
+    yield Bank(replace(LIMITS, entries=2, idle_s=100), clock), clock
+
+
+def test_the_least_recently_used_session_goes_first(model, few) -> None:
+    bank, clock = few
+    talks = {name: Talk(model, bank, name, PRESERVE) for name in "abc"}
+    for clock.now, name in enumerate("abac"):
+        talks[name].say(f"Hello from {name}.")
+    assert sorted(s.conversation for s in bank.sessions) == ["a", "c"]
+    assert talks["b"].say("Again.").restored == 0
+
+
+def test_idle_sessions_go(model, few) -> None:
+    bank, clock = few
+    talk = Talk(model, bank, "a", PRESERVE)
+    talk.say("Hello.")
+    clock.now = 99
+    assert talk.say("Again.").restored > 0
+    clock.now = 300
+    assert talk.say("Again.").restored == 0
+
+
+def test_a_session_over_its_budget_is_not_kept(model) -> None:
+    bank = Bank(BankLimits(10**9, 1000, entries=4, idle_s=0), Clock())
+    talk = Talk(model, bank, "a", PRESERVE)
+    talk.say("Hello.")
+    assert bank.sessions == ()
+    assert talk.say("Again.").restored == 0
+
+
+def test_the_total_budget_holds(model) -> None:
+    probe = Bank(LIMITS, Clock())
+    Talk(model, probe, "a", PRESERVE).say("Hello.")
+    one = probe.nbytes
+    bank = Bank(BankLimits(int(one * 2.5), one * 2, entries=9, idle_s=0), Clock())
+    for name in "abcd":
+        Talk(model, bank, name, PRESERVE).say(f"Hello from {name}.")
+        assert bank.nbytes <= one * 2.5
+    assert len(bank.sessions) == 2
+
+
+def test_what_a_session_holds_does_not_grow_with_its_turns(model, bank) -> None:
+    talk = Talk(model, bank, "a", PRESERVE)
+    counts = []
+    for number in range(5):
+        talk.say(f"Turn {number}.")
+        counts.append(len(bank.sessions[0].checkpoints))
+    assert max(counts) <= 3
+    assert np.isfinite(bank.nbytes)

@@ -70,6 +70,24 @@ class Evaluation:
 
         return _score(one() for _ in range(count))
 
+    def far(self, tokens: int = 1500, count: int = 6) -> str:
+        """A fact told at the start of a long conversation, asked at its end."""
+
+        def one() -> bool:
+            fact = facts.pick(self.rng, self.grammar.fresh)
+            messages: list[dict[str, Any]] = []
+            turns = [fact.told(self.rng)]
+            while len(self.asker.tokenizer.encode(render(messages))) < tokens:
+                for turn in turns:
+                    messages.append({"role": "user", "content": turn.ask})
+                    messages.append({"role": "assistant", "content": turn.answer})
+                turns = self.grammar.fillers(4)
+            messages.append({"role": "user", "content": self.rng.choice(fact.kind.ask)})
+            answer = self.asker.reply(messages).text
+            return self.check("far", fact.value in answer, fact.statement(), answer)
+
+        return _score(one() for _ in range(count))
+
     def corrected(self, count: int = 10) -> str:
         def one() -> bool:
             fact: Fact = facts.pick(self.rng, self.grammar.fresh)
@@ -165,6 +183,7 @@ def evaluate(folder: Path, held_out: int = 150) -> dict[str, Any]:
     report: dict[str, Any] = {
         "fresh names": run.fresh_names(),
         "recall": {f"{gap} turns between": run.recall(gap) for gap in (0, 1, 3)},
+        "recall over 1,500 tokens": run.far(),
         "corrections": run.corrected(),
         "sums to 20 + 20": run.turns("sum", lambda: numbers.small_sum(rng), 25),
         "differences": run.turns("difference", lambda: numbers.difference(rng), 15),

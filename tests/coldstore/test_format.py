@@ -1,0 +1,85 @@
+"""The header says everything about a file, and a reader believes nothing it cannot check."""
+
+import os
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from llm_mtplx.coldstore import format
+from llm_mtplx.coldstore.format import PREAMBLE, Header, SectionInfo, decode_head, encode_head
+from llm_mtplx.coldstore.keys import BLOCK, Chain
+from llm_mtplx.coldstore.lookup import wanted_block
+from llm_mtplx.coldstore.reader import file_verifies
+from llm_mtplx.coldstore.reasons import BadFile
+
+from .lines import tokens
+
+CHAIN = Chain("m", tokens(2 * BLOCK))
+
+
+def header(**changes: object) -> Header:
+    fields: dict[str, object] = {
+        "kind": "block",
+        "key": CHAIN.key(2).hex(),
+        "parent": CHAIN.key(1).hex(),
+        "start": BLOCK,
+        "end": 2 * BLOCK,
+        "ids": tokens(2 * BLOCK)[BLOCK:],
+        "sections": [SectionInfo(name="k", dtype="bfloat16", shape=[BLOCK, 2])],
+    }
+    return Header.model_validate(fields | changes)
+
+
+BODY = os.urandom(BLOCK * 4)
+
+
+def test_the_body_begins_aligned_and_the_header_comes_back() -> None:
+    data = encode_head(header(), [BODY[:5], BODY[5:]])
+    head = decode_head(data, len(data) + len(BODY))
+    assert head.header == header()
+    assert head.body_at == len(data)
+    assert len(data) % 64 == 0
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    whole = bytearray(encode_head(header(), [BODY]) + BODY)
+    path = tmp_path / "file"
+    wanted = wanted_block(CHAIN, 1)
+
+    def verifies() -> bool:
+        path.write_bytes(whole)
+        with path.open("rb") as file:
+            return file_verifies(file.fileno(), wanted)
+
+    assert verifies()
+    for at in [*range(PREAMBLE.size), *range(PREAMBLE.size, len(whole), 37)]:
+        whole[at] ^= 1 << at % 8
+        assert not verifies(), at
+        whole[at] ^= 1 << at % 8
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"key": CHAIN.key(1).hex()},
+        {"parent": CHAIN.key(0).hex()},
+        {"ids": tokens(BLOCK)},
+        {"ids": tokens(2 * BLOCK)[BLOCK:-1]},
+        {"start": BLOCK + 1},
+        {"kind": "checkpoint"},
+        {"sections": [SectionInfo(name="k", dtype="float128", shape=[1])]},
+    ],
+)
+def test_a_header_that_contradicts_itself_is_refused(changes: dict[str, object]) -> None:
+    text = header(**changes).model_dump_json().encode()
+    front = PREAMBLE.pack(format.MAGIC, 1, len(text), 0, xxhash.xxh3_64_intdigest(text), b"")
+    with pytest.raises(BadFile):
+        decode_head(front + text, len(front + text))
+
+
+def test_another_format_is_refused_by_number() -> None:
+    data = bytearray(encode_head(header(), [BODY]))
+    data[8] = 2
+    with pytest.raises(BadFile, match="its format is 2, not 1"):
+        decode_head(bytes(data), len(data) + len(BODY))

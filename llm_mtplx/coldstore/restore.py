@@ -61,16 +61,28 @@ def read_files(
                 else:
                     wanted, file, read = reading[0]
                     read.result()
-                    reading.popleft()
-                    file.close()
-                    done.add(wanted.key)
-                    nbytes += file.header.body_bytes
+                    nbytes += _finish(reading.popleft(), done)
         except (BadFile, FileRefused, OSError, _Refused) as error:
-            inode = next((f.inode for w, f, _ in reading if w is wanted), None)
+            inode = next((file.inode for other, file, _ in reading if other is wanted), None)
             failure = _failure(wanted, error, inode)
         finally:
-            _close_all(opening, reading)
+            for _, opened in opening:
+                if not opened.cancel() and opened.exception() is None:
+                    opened.result().close()
+            # What is under way is finished: if it is good it need not be read again.
+            nbytes += sum(_finish(each, done) for each in reading)
     return nbytes, failure
+
+
+def _finish(each: tuple[Wanted, OpenFile, Future[None]], done: set[bytes]) -> int:
+    """Close a file that has been read, and note it if it was good; the bytes read."""
+    wanted, file, read = each
+    error = read.exception()
+    file.close()
+    if error is not None:
+        return 0
+    done.add(wanted.key)
+    return file.header.body_bytes
 
 
 class _Refused(Exception):
@@ -101,16 +113,3 @@ def _failure(wanted: Wanted, error: Exception, inode: int | None) -> Failure:
     if isinstance(error, OSError) and error.errno in _BAD_FILE_ERRNO:
         return Failure(wanted, corrupt, str(error), inode)
     return Failure(wanted, "store_unavailable", str(error))
-
-
-def _close_all(
-    opening: deque[tuple[Wanted, Future[OpenFile]]],
-    reading: deque[tuple[Wanted, OpenFile, Future[None]]],
-) -> None:
-    for _, opened in opening:
-        if not opened.cancel() and opened.exception() is None:
-            opened.result().close()
-    for _, file, read in reading:
-        if not read.cancel():
-            read.exception()
-        file.close()

@@ -142,7 +142,7 @@ class Writer:
                 with self._changed:
                     self._finish()
             del job  # with the buffers it holds
-            if not cleared and not self._jobs:
+            if not cleared and not self._jobs and self._lock_handle is not None:
                 cleared = True
                 self._clear_dead_writers()
         self._let_go()

@@ -18,7 +18,7 @@ def test_a_line_comes_back_in_another_process(tmp_path: Path, count: int) -> Non
     with opened(tmp_path) as store:
         write(store, tokens(count))
     with opened(tmp_path) as store:
-        restored, _ = restore(store, tokens(count) + [1, 2, 3])
+        restored, _ = restore(store, [*tokens(count), 1, 2, 3])
         assert restored.position == count
         assert restored.reason == "not_found"
         assert restore(store, tokens(count))[0].reason is None

@@ -1,0 +1,264 @@
+"""The manifest can be lost, garbled, held or from the future: nothing but time is lost."""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llm_mtplx.coldstore import ColdStore, StoreLimits
+from llm_mtplx.coldstore.root import StoreRoot
+from llm_mtplx.coldstore.schema import MIGRATIONS, migrate
+
+from .lines import FINGERPRINT, WAIT, files, in_child, opened, restore, save_of, tokens, write
+
+ONE, TWO = tokens(700), tokens(600, seed=2)
+
+
+def make(cache_dir: Path) -> Path:
+    with opened(cache_dir) as store:
+        write(store, ONE[:300], "one")
+        write(store, ONE, "one")
+        write(store, TWO, "two")
+    return cache_dir / "sessions-v1" / "manifest.sqlite"
+
+
+def delete(path: Path) -> None:
+    path.unlink()
+
+
+def garble(path: Path) -> None:
+    path.write_bytes(os.urandom(path.stat().st_size))
+
+
+def garble_pages(path: Path) -> None:
+    """The first page stays, so that the damage shows only when tables are read."""
+    data = path.read_bytes()
+    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, 4096)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def from_the_future(path: Path) -> None:
+    with sqlite3.connect(path) as sql:
+        sql.execute("INSERT INTO migrations VALUES ('9999-later', 0)")
+    sql.close()
+
+
+def of_another_program(path: Path) -> None:
+    path.unlink()
+    with sqlite3.connect(path) as sql:
+        sql.execute("CREATE TABLE notes (text)")
+    sql.close()
+
+
+LOSSES = [delete, garble, garble_pages, truncate, empty, from_the_future, of_another_program]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_lost_manifest_is_rebuilt_and_nothing_is_wiped(
+    tmp_path: Path, loss: Callable[[Path], None]
+) -> None:
+    path = make(tmp_path)
+    before = {p: p.read_bytes() for p in files(tmp_path)}
+    loss(path)
+    with opened(tmp_path) as store:
+        # The first look may be the one that finds the damage.
+        first, second = store.lookup(FINGERPRINT, ONE), store.lookup(FINGERPRINT, ONE)
+        assert first.position == 700 or first.reason in ("rebuilding", "store_unavailable")
+        assert second.position == 700 or second.reason == "rebuilding"
+        assert store.reconciled(WAIT)
+        assert restore(store, ONE)[0].position == 700
+        assert restore(store, TWO)[0].position == 600
+        assert [tip.position for tip in store.tips("one")] == [700, 300]
+        assert store.report().set_aside == (0 if loss in (delete, empty) else 1)
+        assert not store.report().rebuilding
+    assert {p: p.read_bytes() for p in files(tmp_path)} == before
+
+
+def test_a_rebuild_takes_no_file_at_its_name(tmp_path: Path) -> None:
+    """Files that contradict their names, and names that are none, make no rows."""
+    path = make(tmp_path)
+    tip, other = files(tmp_path, "*.st")[:2]
+    shutil.copyfile(other, tip)
+    (tip.parent / "notes.st").write_text("x")
+    (tip.parent / f"{'0' * 64}.st").write_bytes(tip.read_bytes())
+    path.unlink()
+    with opened(tmp_path) as store:
+        store.lookup(FINGERPRINT, ONE)
+        assert store.reconciled(WAIT)
+        assert store.report().checkpoints == 2
+        assert store.report().blocks == 4
+
+
+def test_a_rebuild_that_was_interrupted_is_begun_again(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    path.unlink()
+    store = ColdStore(tmp_path)
+    store._stop.set()
+    store.lookup(FINGERPRINT, ONE)
+    store.close(WAIT)
+    with opened(tmp_path) as store:
+        assert store.lookup(FINGERPRINT, ONE).reason == "rebuilding"
+        assert store.reconciled(WAIT)
+        assert restore(store, ONE)[0].position == 700
+
+
+def test_a_manifest_lost_under_an_open_store(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    with opened(tmp_path) as store:
+        assert store.lookup(FINGERPRINT, ONE).position == 700
+        path.unlink()
+        assert store.lookup(FINGERPRINT, ONE).position in (0, 700)
+        assert store.reconciled(WAIT)
+        assert store.lookup(FINGERPRINT, ONE).position == 700
+        write(store, tokens(300, seed=5), "three")
+        assert restore(store, tokens(300, seed=5))[0].position == 300
+
+
+def test_a_lost_manifest_s_journal_is_not_replayed(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    stale = path.with_name("manifest.sqlite-wal")
+    path.unlink()
+    stale.write_bytes(b"stale")
+    with opened(tmp_path) as store:
+        store.lookup(FINGERPRINT, ONE)
+        assert store.reconciled(WAIT)
+        assert restore(store, ONE)[0].position == 700
+    assert b"stale" in [p.read_bytes() for p in path.parent.glob("*.set-aside-*-wal")]
+
+
+def test_a_manifest_held_by_another_process_is_a_miss(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    holder.execute("DELETE FROM writing")
+    try:
+        with opened(tmp_path, busy_s=0.0, write_busy_s=0.0) as store:
+            found = store.lookup(FINGERPRINT, ONE)
+            assert (found.position, found.reason) == (0, "store_busy")
+            assert store.missing(FINGERPRINT, ONE) == [0, 256]
+            store.save(save_of(ONE))
+            assert store.flush(WAIT)
+            assert store.report().drops == {"store_busy": 1}
+            assert store.report().reason == "store_busy"
+            assert store.forget("one").reason == "store_busy"
+            holder.close()
+            assert restore(store, ONE)[0].position == 700
+    finally:
+        holder.close()
+
+
+def test_a_file_system_without_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from llm_mtplx.coldstore import schema
+
+    def refuse_wal(sql: sqlite3.Connection) -> str:
+        return str(sql.execute("PRAGMA journal_mode = delete").fetchone()[0])
+
+    monkeypatch.setattr("llm_mtplx.coldstore.connection.use_journal", refuse_wal)
+    path = make(tmp_path)
+    assert not path.with_name("manifest.sqlite-wal").exists()
+    assert schema.use_journal is not refuse_wal
+    with opened(tmp_path) as store:
+        assert restore(store, ONE)[0].position == 700
+        assert store.forget("one").wal_truncated
+
+
+def test_migrations_may_run_again(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    sql = sqlite3.connect(path, isolation_level=None)
+    sql.execute("DELETE FROM migrations")
+    migrate(sql)
+    migrate(sql)
+    assert [name for (name,) in sql.execute("SELECT name FROM migrations")] == list(MIGRATIONS)
+    sql.close()
+    with opened(tmp_path) as store:
+        assert restore(store, ONE)[0].position == 700
+
+
+def test_a_manifest_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    path = make(tmp_path)
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    with opened(tmp_path) as store:
+        assert store.lookup(FINGERPRINT, ONE).reason == "store_unavailable"
+
+
+@pytest.mark.filterwarnings("ignore:This process")
+def test_a_forked_child_makes_its_own(tmp_path: Path) -> None:
+    """It neither waits for the parent's threads nor touches the parent's connections."""
+    make(tmp_path)
+    store = ColdStore(tmp_path)
+    assert restore(store, ONE)[0].position == 700
+    assert store.flush(WAIT)
+    store._writer._changed.acquire()  # as if a thread of the parent held it at the fork
+
+    def child() -> None:
+        assert restore(store, ONE)[0].position == 700
+        write(store, tokens(400, seed=8), "child's")
+        assert store.close(WAIT)
+
+    try:
+        assert in_child(child) == 0
+    finally:
+        store._writer._changed.release()
+    assert restore(store, tokens(400, seed=8))[0].position == 400
+    write(store, tokens(400, seed=9), "parent's")
+    assert restore(store, tokens(400, seed=9))[0].position == 400
+    assert store.close(WAIT)
+
+
+def test_opening_touches_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        assert store.lookup(FINGERPRINT, ONE).reason == "store_absent"
+        assert store.report().reason == "store_absent"
+        assert store.forget("one").reason == "store_absent"
+        assert not store.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ({"notes.txt": "x"}, "not_a_store"),
+        ({"STORE": "a shop"}, "not_a_store"),
+        ({"STORE": '{"store": "llm-mtplx", "format": 2}'}, "other_version"),
+    ],
+)
+def test_a_directory_that_is_not_this_store_is_left_alone(
+    tmp_path: Path, content: dict[str, str], reason: str
+) -> None:
+    root = tmp_path / "sessions-v1"
+    root.mkdir()
+    for name, text in content.items():
+        (root / name).write_text(text)
+    with opened(tmp_path) as store:
+        assert store.lookup(FINGERPRINT, ONE).reason == reason
+        assert store.missing(FINGERPRINT, ONE) == []
+        store.save(save_of(ONE))
+        assert store.flush(WAIT)
+        assert store.report().drops == {reason: 1}
+        assert store.forget(everything=True).reason == reason
+    assert {p.name: p.read_text() for p in root.iterdir()} == content
+
+
+def test_the_root_may_be_a_link(tmp_path: Path) -> None:
+    disk = tmp_path / "other disk é"
+    disk.mkdir()
+    cache_dir = tmp_path / "cache"
+    cache_dir.mkdir()
+    (cache_dir / "sessions-v1").symlink_to(disk)
+    with opened(cache_dir) as store:
+        write(store, ONE)
+        assert restore(store, ONE)[0].position == 700
+    assert (disk / "STORE").exists()
+    assert StoreRoot(cache_dir).path == disk
+    assert StoreLimits().busy_s <= 0.05

@@ -56,8 +56,8 @@ class Blobs:
             if _verifies(folder, name, verify):
                 return False
             _write_file(folder, temp, content, self._failpoint)
-            self._failpoint("temp_synced")
             try:
+                self._failpoint("temp_synced")
                 return self._put(folder, temp, name, verify)
             finally:
                 _unlink(folder, temp)

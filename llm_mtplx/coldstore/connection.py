@@ -176,6 +176,8 @@ def _locked(root: StoreRoot, busy_s: float) -> Iterator[None]:
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(root.path / LOCK, flags, FILE_MODE)
     try:
+        if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
+            os.fchmod(handle, FILE_MODE)
         deadline = time.monotonic() + busy_s
         while True:
             try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from .connection import Connection, connect, is_unreadable, set_aside, store_error
 from .entries import Entry
-from .keys import FileKind
+from .keys import FileKind, Kind
 from .reasons import StoreError
 from .root import StoreRoot
 
@@ -75,7 +75,7 @@ class Manifest:
                     found.setdefault(parent, []).append(position)
             return found
 
-    def announce(self, kind: FileKind, keys: Iterable[bytes], writer: str) -> None:
+    def announce(self, kind: Kind, keys: Iterable[bytes], writer: str) -> None:
         """Say that files with these keys are about to be written."""
         rows = [(key, writer, kind, int(time.time())) for key in keys]
         with self._change() as sql:
@@ -86,12 +86,24 @@ class Manifest:
             _insert_block(sql, row)
             sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (row.key, writer))
 
-    def commit_checkpoint(self, row: CheckpointRow, entry: Entry | None, writer: str) -> None:
+    def commit_checkpoint(self, row: CheckpointRow, writer: str) -> None:
         with self._change() as sql:
             _insert_checkpoint(sql, row)
-            if entry is not None:
-                _insert_entry(sql, entry)
             sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (row.key, writer))
+
+    def commit_entry(self, row: CheckpointRow | None, entry: Entry, writer: str) -> None:
+        """Commit an entry, and the checkpoint it names where that is new; else it is used."""
+        key = bytes.fromhex(entry.checkpoint)
+        with self._change() as sql:
+            if row is not None:
+                _insert_checkpoint(sql, row)
+            else:
+                used = "UPDATE checkpoints SET used = ? WHERE key = ?"
+                sql.execute(used, (entry.created, key))
+            _insert_entry(sql, entry)
+            sql.execute(
+                "DELETE FROM writing WHERE key IN (?, ?) AND writer = ?", (key, entry.key, writer)
+            )
 
     def withdraw(self, keys: Iterable[bytes], writer: str) -> None:
         """Take announcements back after a write that failed."""

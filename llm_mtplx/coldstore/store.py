@@ -283,9 +283,11 @@ class ColdStore:
         try:
             self._root.check()
             refused = self._writer.refused | unusable
+            pending = self._manifest.rebuild_pending
             found = find(self._manifest, chain, needs_checkpoint, refused, deeper_than)
+            pending |= self._manifest.rebuild_pending
             self._note_rebuild()
-            if found.reason == "not_found" and self._manifest.rebuild_pending:
+            if found.reason == "not_found" and pending:
                 found = found.because("rebuilding")
             return found
         except StoreError as error:

@@ -154,8 +154,9 @@ class Writer:
         if self._lock_handle is None:
             self._root.create()
             self._lock_handle = locks.hold(self._root, self._uuid)
-        announced = self._announce(job)
+        announced: set[bytes] = set()
         try:
+            self._announce(job, announced)
             while job.files:
                 file = job.files[0]
                 if file.wanted.kind == "block":
@@ -170,19 +171,20 @@ class Writer:
             self._withdraw(announced)
             raise
 
-    def _announce(self, job: Job) -> set[bytes]:
-        """Announce what is not stored yet; the keys announced."""
-        new: set[bytes] = set()
+    def _announce(self, job: Job, announced: set[bytes]) -> None:
+        """Announce what is not stored yet, and add its keys to ``announced``."""
         kinds: tuple[FileKind, ...] = ("block", "checkpoint")
         for kind in kinds:
             keys = [file.wanted.key for file in job.files if file.wanted.kind == kind]
             missing = set(keys) - self._manifest.sizes(kind, keys).keys()
             missing |= self.refused.intersection(keys)
             if missing:
+                announced |= missing
                 self._manifest.announce(kind, missing, self._uuid)
-                new |= missing
+        if job.entry is not None:
+            announced.add(job.entry.key)
+            self._manifest.announce("entry", [job.entry.key], self._uuid)
         self._failpoint("announced")
-        return new
 
     def _write_block(self, file: NewFile, announced: set[bytes]) -> None:
         wanted = file.wanted
@@ -198,13 +200,15 @@ class Writer:
         size = self._install(file) if is_new else 0
         if entry is not None:
             self._install_entry(entry)
+        row = None
         if is_new:
             row = CheckpointRow(wanted.key, wanted.parent, wanted.end, size, int(time.time()))
-            self._manifest.commit_checkpoint(row, entry, self._uuid)
-            self._committed(wanted.key, announced)
-        elif entry is not None:
-            self._manifest.add_found((), (entry,))
-            self._manifest.touch(wanted.key, int(time.time()))
+        if entry is not None:
+            self._manifest.commit_entry(row, entry, self._uuid)
+            announced.discard(entry.key)
+        elif row is not None:
+            self._manifest.commit_checkpoint(row, self._uuid)
+        self._committed(wanted.key, announced)
 
     def _install(self, file: NewFile) -> int:
         """Write one file; its size. A file that is there and verifies is kept."""

@@ -134,10 +134,17 @@ def restore(
     return restored, memory
 
 
-def files(cache_dir: Path, pattern: str = "*") -> list[Path]:
+def files(cache_dir: Path, pattern: str = "[!.]*") -> list[Path]:
     """The store's blobs and entries that match."""
     root = cache_dir / "sessions-v1"
     return sorted(p for a in ("blobs", "entries") for p in root.glob(f"{a}/*/{pattern}"))
+
+
+def flip_last(path: Path) -> None:
+    """Change the last bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
 
 
 def in_child(action: Callable[[], None]) -> int:

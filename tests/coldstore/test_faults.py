@@ -9,16 +9,10 @@ import pytest
 
 from llm_mtplx.coldstore import BLOCK
 
-from .lines import FINGERPRINT, Memory, files, opened, restore, save_of, tokens, write
+from .lines import FINGERPRINT, Memory, files, flip_last, opened, restore, save_of, tokens, write
 
 TURNS = (300, 2 * BLOCK, 700, 800)  # 3 whole blocks, 4 checkpoints
 IDS = tokens(TURNS[-1])
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-1] ^= 1
-    path.write_bytes(data)
 
 
 def flip_header(path: Path) -> None:
@@ -58,7 +52,16 @@ def replace_by_directory(path: Path) -> None:
     path.mkdir()
 
 
-FAULTS = [flip, flip_header, truncate, empty, zero, lengthen, replace_by_another, replace_by_link]
+FAULTS = [
+    flip_last,
+    flip_header,
+    truncate,
+    empty,
+    zero,
+    lengthen,
+    replace_by_another,
+    replace_by_link,
+]
 
 
 def make(cache_dir: Path) -> None:
@@ -134,7 +137,7 @@ def test_several_bad_files_at_once(tmp_path: Path) -> None:
     make(tmp_path)
     for path in files(tmp_path, "*.st"):
         if end_of(path) > TURNS[0]:
-            flip(path)
+            flip_last(path)
     with opened(tmp_path) as store:
         restored, _ = restore(store, IDS)
         assert restored.position == TURNS[0]
@@ -145,7 +148,7 @@ def test_a_good_block_is_read_once_however_many_positions_are_tried(tmp_path: Pa
     make(tmp_path)
     for path in files(tmp_path, "*.st"):
         if end_of(path) > TURNS[0]:
-            flip(path)
+            flip_last(path)
     with opened(tmp_path) as store:
         _, memory = restore(store, IDS)
         placed = [header.key for header in memory.headers if header.kind == "block"]
@@ -176,7 +179,7 @@ def test_a_file_replaced_by_a_good_one_is_not_unlinked(tmp_path: Path) -> None:
     make(tmp_path)
     (path,) = (p for p in files(tmp_path, "*.st") if end_of(p) == 800)
     content = path.read_bytes()
-    flip(path)
+    flip_last(path)
     with opened(tmp_path) as store:
         drop = store._manifest.drop
 
@@ -197,7 +200,7 @@ def test_a_bad_file_that_has_no_row_is_replaced_by_the_writer(tmp_path: Path) ->
         store._manifest.remove([row.key for row in store._manifest.blocks()], [], [])
         block, *others = files(tmp_path, "*.kv")
         kept = [path.stat().st_ino for path in others]
-        flip(block)
+        flip_last(block)
         write(store, IDS)
         assert [path.stat().st_ino for path in others] == kept
         assert restore(store, IDS)[0].position == 800

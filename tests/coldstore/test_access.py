@@ -1,0 +1,136 @@
+"""Who may read the store, and what happens where it may not be written."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from llm_mtplx.coldstore import ColdStore
+
+from .lines import FINGERPRINT, WAIT, files, flip_last, in_child, opened, restore, save_of, tokens
+from .lines import write as save_turn
+
+IDS = tokens(700)
+NOBODY = 65534
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can drop its uid")
+
+
+@pytest.fixture
+def open_dir() -> Iterator[Path]:
+    """A directory that any user can reach."""
+    with tempfile.TemporaryDirectory() as name:
+        os.chmod(name, 0o755)
+        yield Path(name)
+
+
+@pytest.mark.parametrize("umask", [0, 0o022, 0o077, 0o777])
+def test_everything_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        with opened(tmp_path / "cache") as store:
+            save_turn(store, IDS)
+            save_turn(store, IDS)
+            assert store.report().drops == {}
+            modes = {path: path.stat().st_mode for path in store.path.rglob("*")}
+    finally:
+        os.umask(before)
+    kinds = {path.name: stat.S_IMODE(mode) for path, mode in modes.items()}
+    assert "manifest.sqlite-wal" in kinds
+    for path, mode in modes.items():
+        assert stat.S_IMODE(mode) == (0o700 if stat.S_ISDIR(mode) else 0o600), path
+    assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
+
+
+def share(root: Path) -> None:
+    for path in [root, *root.rglob("*")]:
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def as_nobody(action) -> int:  # type: ignore[no-untyped-def]
+    def child() -> None:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        action()
+
+    return in_child(child)
+
+
+@needs_root
+def test_a_read_only_store_is_read_and_not_written(open_dir: Path) -> None:
+    with opened(open_dir) as store:
+        save_turn(store, IDS)
+    share(open_dir / "sessions-v1")
+    before = {path: path.stat().st_mtime_ns for path in (open_dir / "sessions-v1").rglob("*")}
+
+    def action() -> None:
+        store = ColdStore(open_dir)
+        assert restore(store, IDS)[0].position == 700
+        store.save(save_of(tokens(300, seed=1)))
+        assert store.flush(WAIT)
+        assert store.report().drops == {"store_read_only": 1}
+        assert store.report().reason is None
+        assert store.forget("talk").reason == "store_unavailable"
+        assert restore(store, IDS)[0].position == 700
+        store.close(WAIT)
+
+    assert as_nobody(action) == 0
+    after = {path: path.stat().st_mtime_ns for path in (open_dir / "sessions-v1").rglob("*")}
+    assert after == before
+
+
+@needs_root
+def test_a_bad_file_in_a_read_only_store_is_passed_over(open_dir: Path) -> None:
+    with opened(open_dir) as store:
+        save_turn(store, IDS[:300])
+        save_turn(store, IDS)
+    flip_last(next(p for p in files(open_dir, "*.st") if b'"end":700' in p.read_bytes()))
+    share(open_dir / "sessions-v1")
+
+    def action() -> None:
+        store = ColdStore(open_dir)
+        restored, _ = restore(store, IDS)
+        assert (restored.position, restored.reason) == (300, "corrupt_checkpoint")
+        assert store.lookup(FINGERPRINT, IDS).position == 300
+        store.close(WAIT)
+
+    assert as_nobody(action) == 0
+
+
+@needs_root
+def test_somebody_else_s_store_is_a_miss(open_dir: Path) -> None:
+    with opened(open_dir) as store:
+        save_turn(store, IDS)
+
+    def action() -> None:
+        store = ColdStore(open_dir)
+        assert store.lookup(FINGERPRINT, IDS).reason == "store_unavailable"
+        store.save(save_of(IDS))
+        assert store.flush(WAIT)
+        assert store.report().drops == {"store_unavailable": 1}
+        store.close(WAIT)
+
+    assert as_nobody(action) == 0
+
+
+@needs_root
+def test_a_place_where_no_store_can_be_made(open_dir: Path) -> None:
+    def action() -> None:
+        store = ColdStore(open_dir / "cache")
+        assert store.lookup(FINGERPRINT, IDS).reason == "store_absent"
+        store.save(save_of(IDS))
+        assert store.flush(WAIT)
+        assert store.report().drops == {"store_read_only": 1}
+        store.close(WAIT)
+
+    assert as_nobody(action) == 0
+
+
+def test_the_store_s_path_may_hold_anything(tmp_path: Path) -> None:
+    with opened(tmp_path / "a b?c#d%20 é") as store:
+        save_turn(store, IDS)
+        assert restore(store, IDS)[0].position == 700

@@ -1,0 +1,24 @@
+"""The store runs where MLX is not installed."""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import llm_mtplx.coldstore
+
+ROOM = Path(llm_mtplx.coldstore.__file__).parent
+ALLOWED = sys.stdlib_module_names | {"pydantic", "xxhash", "zstandard"}
+
+
+@pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)
+def test_a_module_imports_only_what_the_room_may(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            assert {name.name.split(".")[0] for name in node.names} <= ALLOWED
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert (node.module or "").split(".")[0] in ALLOWED
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 1
+    assert len(path.read_text().splitlines()) < 400

@@ -1,0 +1,232 @@
+"""The background writer: bounded, first writer wins, every failure counted, never in the way."""
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+
+from .lines import FINGERPRINT, WAIT, files, in_child, killer, opened, restore, save_of, tokens
+from .lines import write as save_turn
+
+IDS = tokens(700)
+
+
+class Gate:
+    """A failpoint that holds the writer at a step until it is opened."""
+
+    def __init__(self, name: str) -> None:
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+        self._name = name
+
+    def __call__(self, name: str) -> None:
+        if name == self._name:
+            self.reached.set()
+            assert self.opened.wait(WAIT)
+
+
+def failing(step: str, error: int, times: int = 1) -> Callable[[str], None]:
+    left = times
+
+    def failpoint(name: str) -> None:
+        nonlocal left
+        if name == step and left:
+            left -= 1
+            raise OSError(error, os.strerror(error))
+
+    return failpoint
+
+
+STEPS = [
+    "announced",
+    "temp_opened",
+    "temp_written",
+    "temp_synced",
+    "installed",
+    "entry_installed",
+    "committed",
+]
+
+
+def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
+    gate = Gate("announced")
+    store = ColdStore(tmp_path, StoreLimits(backlog_bytes=10_000), gate)
+    small = save_of(IDS, blocks=[0], checkpoint=False)  # 4,096 bytes
+    assert store.save(small) is None
+    assert gate.reached.wait(WAIT)
+    assert store.save(save_of(IDS, blocks=[BLOCK], checkpoint=False)) is None
+    assert store.save(save_of(IDS)) == "backlog_full"
+    assert store.report().drops == {"backlog_full": 1}
+    assert store.report().pending_bytes == 8192
+    gate.opened.set()
+    assert store.flush(WAIT)
+    assert store.report().pending_bytes == 0
+    assert store.missing(FINGERPRINT, IDS) == []
+    assert store.close(WAIT)
+
+
+def test_a_save_larger_than_the_whole_queue_gets_through_alone(tmp_path: Path) -> None:
+    with opened(tmp_path, backlog_bytes=1) as store:
+        save_turn(store, IDS)
+        save_turn(store, tokens(700, seed=1))
+        assert restore(store, IDS)[0].position == 700
+        assert store.report().drops == {}
+
+
+def test_flush_and_close_give_up_after_the_stated_time(tmp_path: Path) -> None:
+    gate = Gate("temp_written")
+    store = ColdStore(tmp_path, failpoint=gate)
+    store.save(save_of(IDS))
+    store.save(save_of(tokens(300, seed=1)))
+    assert gate.reached.wait(WAIT)
+    assert not store.flush(0.0)
+    assert not store.close(0.0)
+    assert store.save(save_of(tokens(300, seed=2))) == "closed"
+    gate.opened.set()
+    thread = store._writer._thread
+    assert thread is not None
+    thread.join(WAIT)
+    # The queued save, the rest of the one under way, the one too late.
+    assert store.report().drops == {"closed": 3}
+    assert store.report().pending_bytes == 0
+    with opened(tmp_path) as again:
+        assert again.missing(FINGERPRINT, IDS) == [BLOCK]
+        assert again.report().announced == 0
+    assert not files(tmp_path, ".*")
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_full_disk_at_any_step_costs_that_save_and_nothing_else(
+    tmp_path: Path, step: str
+) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS[:300])
+    store = ColdStore(tmp_path, failpoint=failing(step, errno.ENOSPC))
+    save_turn(store, IDS)
+    report = store.report()
+    assert report.drops == {"disk_full": 1}
+    assert "No space left" in report.last_error
+    assert report.announced == 0
+    assert report.pending_bytes == 0
+    assert not files(tmp_path, ".*")
+    assert restore(store, IDS[:300])[0].position == 300
+    save_turn(store, IDS)
+    assert restore(store, IDS)[0].position == 700
+    assert store.close(WAIT)
+
+
+def test_an_unforeseen_error_is_counted_too(tmp_path: Path) -> None:
+    def failpoint(name: str) -> None:
+        raise RuntimeError("unforeseen")
+
+    store = ColdStore(tmp_path, failpoint=failpoint)
+    save_turn(store, IDS)
+    assert store.report().drops == {"write_failed": 1}
+    assert store.report().last_error == "unforeseen"
+    assert store.close(WAIT)
+
+
+@pytest.mark.parametrize("refusal", [errno.EPERM, errno.ENOTSUP, errno.EMLINK])
+def test_a_file_system_without_hard_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise OSError(refusal, os.strerror(refusal))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        assert restore(store, IDS)[0].position == 700
+        assert not files(tmp_path, ".*")
+
+
+def test_two_writers_of_the_same_files(tmp_path: Path) -> None:
+    """Both have announced and written before either installs: the first stays."""
+    first, second = Gate("temp_synced"), Gate("temp_synced")
+    one, two = ColdStore(tmp_path, failpoint=first), ColdStore(tmp_path, failpoint=second)
+    one.save(save_of(IDS, "one"))
+    assert first.reached.wait(WAIT)
+    two.save(save_of(IDS, "two"))
+    assert second.reached.wait(WAIT)
+    first.opened.set()
+    assert one.flush(WAIT)
+    inodes = {path: path.stat().st_ino for path in files(tmp_path)}
+    assert one.report().announced == 4
+    second.opened.set()
+    assert two.flush(WAIT)
+    assert {path: path.stat().st_ino for path in files(tmp_path) if path in inodes} == inodes
+    assert one.report().announced == 0
+    assert two.report().written_files == 1  # its own entry
+    assert restore(two, IDS)[0].position == 700
+    assert {c.name for c in two.report().conversations} == {"one", "two"}
+    assert one.close(WAIT)
+    assert two.close(WAIT)
+
+
+def test_a_kill_at_any_step_loses_at_most_the_turn_in_flight(tmp_path: Path) -> None:
+    steps: list[str] = []
+    store = ColdStore(tmp_path / "dry", failpoint=steps.append)
+    save_turn(store, IDS[:300])
+    del steps[:]
+    save_turn(store, IDS)
+    assert store.close(WAIT)
+    assert set(steps) == set(STEPS)
+    for at in range(len(steps)):
+        cache_dir = tmp_path / str(at)
+        with opened(cache_dir) as before:
+            save_turn(before, IDS[:300])
+
+        def child(cache_dir: Path = cache_dir, at: int = at) -> None:
+            save_turn(ColdStore(cache_dir, failpoint=killer(at)), IDS)
+
+        assert in_child(child) == -9, steps[at]
+        with opened(cache_dir) as after:
+            assert restore(after, IDS)[0].position in (300, 700), steps[at]
+            assert restore(after, IDS[:300])[0].position == 300
+            save_turn(after, IDS)
+            assert restore(after, IDS)[0].position == 700
+        with opened(cache_dir) as later:
+            assert restore(later, IDS)[0].position == 700
+            assert [tip.position for tip in later.tips("talk")] == [700, 300]
+            assert later.report().announced == 0
+        assert not files(cache_dir, ".*"), steps[at]
+        assert not list((cache_dir / "sessions-v1" / "writers").iterdir())
+
+
+def test_what_was_committed_before_a_kill_is_not_written_again(tmp_path: Path) -> None:
+    def child() -> None:
+        count = 0
+
+        def failpoint(name: str) -> None:
+            nonlocal count
+            count += name == "committed"
+            if count == 2:
+                os.kill(os.getpid(), 9)
+
+        save_turn(ColdStore(tmp_path, failpoint=failpoint), IDS)
+
+    assert in_child(child) == -9
+    with opened(tmp_path) as store:
+        assert store.missing(FINGERPRINT, IDS) == []
+        save_turn(store, IDS)
+        assert store.report().written_files == 2  # checkpoint and entry
+
+
+def test_a_living_writer_s_announcements_stay(tmp_path: Path) -> None:
+    gate = Gate("temp_written")
+    one = ColdStore(tmp_path, failpoint=gate)
+    one.save(save_of(IDS, "one"))
+    assert gate.reached.wait(WAIT)
+    with opened(tmp_path) as two:
+        save_turn(two, tokens(300, seed=4), "two")
+    assert one.report().announced == 4
+    assert len(files(tmp_path, ".*.tmp")) == 1
+    gate.opened.set()
+    assert one.close(WAIT)
+    with opened(tmp_path) as again:
+        assert restore(again, IDS)[0].position == 700

@@ -1,4 +1,8 @@
-"""Opening the manifest's database: made where it is missing, set aside where it is unreadable."""
+"""Opening the manifest's database: made where it is missing, set aside where it is unreadable.
+
+Nothing in this process may open the database's files but SQLite: closing such a handle would
+drop the locks SQLite holds on them.
+"""
 
 import fcntl
 import os
@@ -17,20 +21,37 @@ NAME = "manifest.sqlite"
 LOCK = "manifest.lock"
 SIDE_FILES = ("-wal", "-shm", "-journal")
 SET_ASIDE = f"{NAME}.set-aside-"
-_UNREADABLE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+# The last three because our statements are fixed: they fail only where the tables are not ours.
+_UNREADABLE = (
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_ERROR,
+    sqlite3.SQLITE_CONSTRAINT,
+    sqlite3.SQLITE_MISMATCH,
+)
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 FileIdentity = tuple[int, int]  # device, inode
 
 
 class Connection:
-    """One SQLite connection and the file it was opened on. Belongs to one thread."""
+    """One SQLite connection and the file it was opened on. Used by one thread at a time."""
 
-    def __init__(self, sql: sqlite3.Connection, path: Path, file: FileIdentity | None) -> None:
+    def __init__(
+        self, sql: sqlite3.Connection, path: Path, file: FileIdentity | None, writable: bool
+    ) -> None:
         self.sql = sql
         self.file = file
+        self.writable = writable
         self.fresh = True  # nobody has used it yet
         self._path = path
+
+    def is_unreadable(self, error: Exception) -> bool:
+        """Whether an error of this connection says that the database file is no good."""
+        # SQLite takes a damaged version number for a later format, and opens it read-only.
+        code = getattr(error, "sqlite_errorcode", 0)
+        return is_unreadable(error) or (self.writable and code == sqlite3.SQLITE_READONLY)
 
     def is_current(self) -> bool:
         """False where the manifest was removed or replaced since."""
@@ -70,12 +91,12 @@ def _connect(root: StoreRoot, busy_s: float) -> Connection:
             _create(root, busy_s)
         file = file_identity(path)
         try:
-            return Connection(_open(path, busy_s), path, file)
+            return _open(path, file, busy_s)
         except UnreadableManifest:
             set_aside(root, busy_s, file)
             _create(root, busy_s)
             file = file_identity(path)
-            return Connection(_open(path, busy_s), path, file)
+            return _open(path, file, busy_s)
     except (sqlite3.Error, UnreadableManifest) as error:
         raise store_error(error) from None
     except OSError as error:
@@ -84,7 +105,8 @@ def _connect(root: StoreRoot, busy_s: float) -> Connection:
 
 def is_unreadable(error: Exception) -> bool:
     """Whether an error says that the database file itself is no good."""
-    if isinstance(error, UnreadableManifest):
+    # A damaged schema's name may stand, undecodable, in the text of an error.
+    if isinstance(error, (UnreadableManifest, UnicodeDecodeError)):
         return True
     if isinstance(error, sqlite3.DatabaseError):
         return getattr(error, "sqlite_errorcode", 0) & 0xFF in _UNREADABLE
@@ -103,19 +125,20 @@ def store_error(error: Exception) -> StoreError:
     return StoreError("store_unavailable", str(error))
 
 
-def _open(path: Path, busy_s: float) -> sqlite3.Connection:
-    """Raises UnreadableManifest or sqlite3.Error."""
+def _open(path: Path, file: FileIdentity | None, busy_s: float) -> Connection:
+    """Raises UnreadableManifest, sqlite3.Error or OSError."""
     try:
-        return _open_writable(path, busy_s)
+        return Connection(_open_writable(path, busy_s), path, file, writable=True)
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF not in _READ_ONLY:
             raise
     # Without write access WAL needs its side files; as a last resort the file is read as if
     # nobody wrote to it. Rows are only hints: every file they name is checked.
     try:
-        return _open_read_only(path, busy_s, "mode=ro")
+        sql = _open_read_only(path, busy_s, "mode=ro")
     except sqlite3.OperationalError:
-        return _open_read_only(path, busy_s, "mode=ro&immutable=1")
+        sql = _open_read_only(path, busy_s, "mode=ro&immutable=1")
+    return Connection(sql, path, file, writable=False)
 
 
 def _open_writable(path: Path, busy_s: float) -> sqlite3.Connection:
@@ -132,7 +155,7 @@ def _open_writable(path: Path, busy_s: float) -> sqlite3.Connection:
         return sql
     except BaseException as error:
         sql.close()
-        if isinstance(error, sqlite3.DatabaseError) and is_unreadable(error):
+        if isinstance(error, Exception) and is_unreadable(error):
             raise UnreadableManifest(str(error)) from None
         raise
 
@@ -149,10 +172,12 @@ def _open_read_only(path: Path, busy_s: float, mode: str) -> sqlite3.Connection:
 
 
 def _sqlite(uri: str, busy_s: float) -> sqlite3.Connection:
-    # Only its own thread uses a connection; `close` may come from another.
-    return sqlite3.connect(
+    # The manifest sees to it that threads take turns.
+    sql = sqlite3.connect(
         uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False
     )
+    sql.text_factory = lambda data: data.decode("utf-8", "replace")
+    return sql
 
 
 def _create(root: StoreRoot, busy_s: float) -> None:
@@ -164,11 +189,11 @@ def _create(root: StoreRoot, busy_s: float) -> None:
         for suffix in SIDE_FILES:
             # A lost manifest's journal must not be replayed into its successor.
             _rename(path.with_name(NAME + suffix), f"{SET_ASIDE}{secrets.token_hex(4)}{suffix}")
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        try:
-            os.fchmod(handle, FILE_MODE)
-        finally:
-            os.close(handle)
+        temp = path.with_name(f".{NAME}-{secrets.token_hex(4)}")
+        handle = os.open(temp, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+        os.fchmod(handle, FILE_MODE)
+        os.close(handle)
+        os.rename(temp, path)
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from typing import Literal
 FileKind = Literal["block", "checkpoint"]
 Kind = FileKind | Literal["entry"]
 
-# Tokens a block. Smaller blocks mean less of a tail in each checkpoint and finer sharing, larger
-# ones fewer files; reading speed per byte does not change from 256 to 1,024 on a 27B shape.
+# Tokens a block. Every turn writes the unfilled tail again, so smaller is cheaper: half a block on
+# average. Measured on a 27B shape, 256 reads at nine tenths of the speed of 1,024.
 BLOCK = 256
 KEY_BYTES = 32
 _HEX = re.compile(r"[0-9a-f]{64}")

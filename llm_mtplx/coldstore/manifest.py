@@ -6,19 +6,21 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from .connection import Connection, connect, is_unreadable, set_aside, store_error
+from pydantic import ValidationError
+
+from . import forks
+from .connection import Connection, connect, set_aside, store_error
 from .entries import Entry
-from .keys import FileKind, Kind
+from .keys import KEY_BYTES, FileKind, Kind
 from .reasons import StoreError
 from .root import StoreRoot
+from .schema import UnreadableManifest
 
 _BATCH = 128  # keys a query
 _TABLE: dict[FileKind, str] = {"block": "blocks", "checkpoint": "checkpoints"}
 _REBUILT = "UPDATE facts SET value = 'done' WHERE name = 'rebuild'"
-
-# Connections inherited over a fork. Closing one would meddle with the parent's files.
-_abandoned: list[Connection] = []
 
 
 @dataclass(frozen=True)
@@ -39,19 +41,18 @@ class CheckpointRow:
 
 
 class Manifest:
-    """Queries and commits. Any thread may call; each has a connection of its own.
+    """Queries and commits over one connection, which threads take turns to use.
 
-    Made for one process: a forked child calls `abandon` and makes another. Every method raises
-    StoreError, at the latest ``busy_s`` after another process was found in the way.
+    Every method raises StoreError, about ``busy_s`` after somebody else was found in the way.
     """
 
     def __init__(self, root: StoreRoot, busy_s: float) -> None:
         self.rebuild_pending = False
         self._root = root
         self._busy_s = busy_s
-        self._local = threading.local()
-        self._all: list[Connection] = []
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        forks.watch(self)
 
     def sizes(self, kind: FileKind, keys: Sequence[bytes]) -> dict[bytes, int]:
         """Bytes on disk of those of ``keys`` that are stored."""
@@ -59,7 +60,9 @@ class Manifest:
             found: dict[bytes, int] = {}
             for some in _batches(keys):
                 query = f"SELECT key, size FROM {_TABLE[kind]} WHERE key IN ({_marks(some)})"
-                found.update(sql.execute(query, some))
+                for row in sql.execute(query, some):
+                    key, size = _typed(row, bytes, int)
+                    found[key] = size
             return found
 
     def positions_after(self, parents: Sequence[bytes]) -> dict[bytes, list[int]]:
@@ -67,11 +70,12 @@ class Manifest:
         with self._use() as sql:
             found: dict[bytes, list[int]] = {}
             for some in _batches(parents):
-                for parent, position in sql.execute(
+                query = (
                     "SELECT DISTINCT parent, position FROM checkpoints"
-                    f" WHERE parent IN ({_marks(some)})",
-                    some,
-                ):
+                    f" WHERE parent IN ({_marks(some)})"
+                )
+                for row in sql.execute(query, some):
+                    parent, position = _typed(row, bytes, int)
                     found.setdefault(parent, []).append(position)
             return found
 
@@ -146,7 +150,8 @@ class Manifest:
     def checkpoints(self) -> list[CheckpointRow]:
         with self._use() as sql:
             query = "SELECT key, parent, position, size, used FROM checkpoints"
-            return [CheckpointRow(*r) for r in sql.execute(query)]
+            rows = sql.execute(query)
+            return [CheckpointRow(*_typed(r, bytes, bytes, int, int, int)) for r in rows]
 
     def entries(self, conversation: str | None = None) -> list[Entry]:
         """Every entry, or one conversation's, the newest first."""
@@ -157,22 +162,13 @@ class Manifest:
                 rows = sql.execute(query + order)
             else:
                 rows = sql.execute(query + " WHERE conversation = ?" + order, (conversation,))
-            return [
-                Entry(
-                    conversation=name,
-                    fingerprint=fingerprint,
-                    checkpoint=key.hex(),
-                    position=position,
-                    role=role,
-                    created=created,
-                )
-                for name, fingerprint, key, position, role, created in rows
-            ]
+            return [_entry(row) for row in rows]
 
     def announced(self) -> list[tuple[bytes, str]]:
         """Key and writer of every announced write."""
         with self._use() as sql:
-            return list(sql.execute("SELECT key, writer FROM writing"))
+            rows = sql.execute("SELECT key, writer FROM writing")
+            return [(key, writer) for key, writer in (_typed(r, bytes, str) for r in rows)]
 
     def remove(
         self, blocks: Iterable[bytes], checkpoints: Iterable[bytes], entries: Iterable[Entry]
@@ -192,33 +188,40 @@ class Manifest:
             return not busy
 
     def close(self) -> None:
-        """Close every thread's connection. No other call may be running."""
-        with self._guard:
-            for connection in self._all:
-                connection.sql.close()
-            self._all.clear()
-            self._local = threading.local()
+        """Close the connection; the next call would open another."""
+        with self._lock:
+            self._release()
 
-    def abandon(self) -> None:
-        """In a forked child: forget the parent's connections without closing them."""
-        _abandoned.extend(self._all)
-        self._all = []
+    def pause(self, timeout: float) -> bool:
+        """Before a fork: close the connection and let nobody open one."""
+        if not self._lock.acquire(timeout=timeout):
+            return False
+        self._release()
+        return True
+
+    def resume(self) -> None:
+        """After a fork, on both sides."""
+        self._lock.release()
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
-        connection = None
+        if not self._lock.acquire(timeout=self._busy_s):
+            raise StoreError("store_busy", "another thread uses the manifest")
         try:
-            connection = self._connection()
+            connection = self._connect()
             if connection.fresh:
                 self._note_rebuild(connection)
             yield connection.sql
-        except sqlite3.Error as error:
-            if connection is not None and is_unreadable(error):
-                self._release(connection)
-                set_aside(self._root, self._busy_s, connection.file)
+        except (sqlite3.Error, UnreadableManifest, UnicodeDecodeError) as error:
+            held = self._connection
+            if held is not None and held.is_unreadable(error):
+                self._release()
+                set_aside(self._root, self._busy_s, held.file)
             raise store_error(error) from None
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
+        finally:
+            self._lock.release()
 
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
@@ -232,17 +235,13 @@ class Manifest:
                     sql.execute("ROLLBACK")
                 raise
 
-    def _connection(self) -> Connection:
-        held: Connection | None = getattr(self._local, "connection", None)
-        if held is not None and held.is_current():
-            return held
-        if held is not None:
-            self._release(held)
-        new = connect(self._root, self._busy_s)
-        with self._guard:
-            self._all.append(new)
-        self._local.connection = new
-        return new
+    def _connect(self) -> Connection:
+        forks.check()
+        if self._connection is not None and not self._connection.is_current():
+            self._release()
+        if self._connection is None:
+            self._connection = connect(self._root, self._busy_s)
+        return self._connection
 
     def _note_rebuild(self, connection: Connection) -> None:
         query = "SELECT value FROM facts WHERE name = 'rebuild'"
@@ -253,12 +252,35 @@ class Manifest:
         self.rebuild_pending = pending
         connection.fresh = False
 
-    def _release(self, connection: Connection) -> None:
-        self._local.connection = None
-        with self._guard:
-            if connection in self._all:
-                self._all.remove(connection)
-        connection.sql.close()
+    def _release(self) -> None:
+        if self._connection is not None:
+            self._connection.sql.close()
+            self._connection = None
+
+
+def _typed(row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
+    """The row, if it holds these types and its keys have their length."""
+    for value, wanted in zip(row, types, strict=True):
+        if type(value) is not wanted or (isinstance(value, bytes) and len(value) != KEY_BYTES):
+            raise UnreadableManifest("a row holds what none can")
+    return row
+
+
+def _entry(row: tuple[Any, ...]) -> Entry:
+    conversation, fingerprint, key, position, role, created = _typed(
+        row, str, str, bytes, int, str, int
+    )
+    try:
+        return Entry(
+            conversation=conversation,
+            fingerprint=fingerprint,
+            checkpoint=key.hex(),
+            position=position,
+            role=role,
+            created=created,
+        )
+    except ValidationError:
+        raise UnreadableManifest("an entry holds what none can") from None
 
 
 def _insert_block(sql: sqlite3.Connection, row: BlockRow) -> None:

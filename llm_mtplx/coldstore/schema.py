@@ -35,15 +35,20 @@ class UnreadableManifest(Exception):
 
 def check_schema(connection: sqlite3.Connection) -> bool:
     """Whether every migration has been applied. Raises UnreadableManifest, sqlite3.Error."""
-    (owner,) = connection.execute("PRAGMA application_id").fetchone()
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-    if owner != APPLICATION_ID:
-        if owner or tables:
-            raise UnreadableManifest("another program's database")
-        return False
-    if "migrations" not in tables:
-        return False
-    applied = {name for (name,) in connection.execute("SELECT name FROM migrations")}
+    connection.execute("BEGIN")  # one view of it, however fast another process makes it
+    try:
+        (owner,) = connection.execute("PRAGMA application_id").fetchone()
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        if owner != APPLICATION_ID:
+            if owner or tables:
+                raise UnreadableManifest("another program's database")
+            return False
+        if "migrations" not in tables:
+            return False
+        applied = {name for (name,) in connection.execute("SELECT name FROM migrations")}
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
     if unknown := applied - MIGRATIONS.keys():
         raise UnreadableManifest(f"made by a later version: {', '.join(sorted(unknown))}")
     return applied == MIGRATIONS.keys()

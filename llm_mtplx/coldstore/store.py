@@ -113,6 +113,7 @@ class ColdStore:
         try:
             self._root.check()
             stored = stored_keys(self._manifest, chain, chain.whole_blocks)
+            self._note_rebuild()
         except StoreError as error:
             if error.reason not in ("store_absent", "store_busy"):
                 return []
@@ -206,11 +207,14 @@ class ColdStore:
     def report(self) -> Report:
         """What the store holds, and what this process wrote and missed."""
         self._mine()
+        manifest = Manifest(self._root, self._limits.busy_s)  # lookups must not wait for it
         try:
             self._root.check()
-            report = holdings(self._root, self._manifest)
+            report = holdings(self._root, manifest)
         except StoreError as error:
             report = Report(path=str(self.path), reason=miss_reason(error))
+        finally:
+            manifest.close()
         writer = self._writer
         return replace(
             report,
@@ -244,7 +248,9 @@ class ColdStore:
         self._mine()
         self._stop.set()
         done = self._writer.close(timeout)
-        if done and self.reconciled(0.0):
+        if self._rebuilder is not None:
+            self._rebuilder.join(timeout)
+        if done:
             self._writer_manifest.close()
             self._manifest.close()
         return done
@@ -266,10 +272,8 @@ class ColdStore:
         self._rebuild_guard = threading.Lock()
 
     def _mine(self) -> None:
-        """In a forked child: leave the parent's threads, locks and connections behind."""
+        """In a forked child: leave the parent's threads and locks behind."""
         if os.getpid() != self._pid:
-            self._manifest.abandon()
-            self._writer_manifest.abandon()
             self._start()
 
     def _find(

@@ -12,7 +12,7 @@ from llm_mtplx.coldstore import ColdStore, StoreLimits
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.schema import MIGRATIONS, migrate
 
-from .lines import FINGERPRINT, WAIT, files, in_child, opened, restore, save_of, tokens, write
+from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens, write
 
 ONE, TWO = tokens(700), tokens(600, seed=2)
 
@@ -191,30 +191,6 @@ def test_a_manifest_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
     path.symlink_to(tmp_path / "elsewhere")
     with opened(tmp_path) as store:
         assert store.lookup(FINGERPRINT, ONE).reason == "store_unavailable"
-
-
-@pytest.mark.filterwarnings("ignore:This process")
-def test_a_forked_child_makes_its_own(tmp_path: Path) -> None:
-    """It neither waits for the parent's threads nor touches the parent's connections."""
-    make(tmp_path)
-    store = ColdStore(tmp_path)
-    assert restore(store, ONE)[0].position == 700
-    assert store.flush(WAIT)
-    store._writer._changed.acquire()  # as if a thread of the parent held it at the fork
-
-    def child() -> None:
-        assert restore(store, ONE)[0].position == 700
-        write(store, tokens(400, seed=8), "child's")
-        assert store.close(WAIT)
-
-    try:
-        assert in_child(child) == 0
-    finally:
-        store._writer._changed.release()
-    assert restore(store, tokens(400, seed=8))[0].position == 400
-    write(store, tokens(400, seed=9), "parent's")
-    assert restore(store, tokens(400, seed=9))[0].position == 400
-    assert store.close(WAIT)
 
 
 def test_opening_touches_nothing(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What `status` shows of the store."""
 
+from .connection import SIDE_FILES
 from .forget import set_aside_names
 from .graph import Graph, total_size
 from .manifest import Manifest
@@ -38,7 +39,7 @@ def holdings(root: StoreRoot, manifest: Manifest) -> Report:
         checkpoints=len(graph.checkpoints),
         nbytes=total_size(graph.blocks.values()) + total_size(graph.checkpoints.values()),
         announced=len(manifest.announced()),
-        set_aside=len(set_aside_names(root)),
+        set_aside=sum(not name.endswith(SIDE_FILES) for name in set_aside_names(root)),
         rebuilding=manifest.rebuild_pending,
     )
 

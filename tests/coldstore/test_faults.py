@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.coldstore import BLOCK
+from llm_mtplx.coldstore.reasons import StoreError
 
 from .lines import FINGERPRINT, Memory, files, flip_last, opened, restore, save_of, tokens, write
 
@@ -204,6 +205,27 @@ def test_a_bad_file_that_has_no_row_is_replaced_by_the_writer(tmp_path: Path) ->
         write(store, IDS)
         assert [path.stat().st_ino for path in others] == kept
         assert restore(store, IDS)[0].position == 800
+
+
+def test_a_bad_file_whose_row_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is passed over, offered for writing, and used again once it is written."""
+    make(tmp_path)
+    second = next(p for p in files(tmp_path, "*.kv") if end_of(p) == 2 * BLOCK)
+    flip_last(second)
+
+    def busy(*arguments: object) -> None:
+        raise StoreError("store_busy")
+
+    with opened(tmp_path) as store:
+        monkeypatch.setattr(store._manifest, "drop", busy)
+        assert restore(store, IDS)[0].position == 300
+        assert store.lookup(FINGERPRINT, IDS).position == 300
+        assert store.missing(FINGERPRINT, IDS) == [BLOCK]
+        write(store, IDS)
+        assert restore(store, IDS)[0].position == 800
+        assert store.missing(FINGERPRINT, IDS) == []
 
 
 def test_a_directory_or_a_link_in_place_of_a_folder(tmp_path: Path) -> None:

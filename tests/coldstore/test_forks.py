@@ -67,7 +67,6 @@ def test_a_fork_in_the_middle_of_a_transaction(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The child fails with one clear line, the parent goes on."""
-    monkeypatch.setattr(forks, "WAIT_S", 0.0)
     store = ColdStore(tmp_path)
     write(store, ONE)
 
@@ -79,7 +78,8 @@ def test_a_fork_in_the_middle_of_a_transaction(
         assert store.report().drops == {"store_unavailable": 1}
         assert "forked while the store was in use" in store.report().last_error
 
-    with store._writer_manifest._use():
+    with monkeypatch.context() as impatient, store._writer_manifest._use():
+        impatient.setattr(forks, "WAIT_S", 0.0)
         assert in_child(child) == 0
     write(store, TWO)
     assert restore(store, TWO)[0].position == 400

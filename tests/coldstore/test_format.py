@@ -10,7 +10,7 @@ from llm_mtplx.coldstore import format
 from llm_mtplx.coldstore.format import PREAMBLE, Header, SectionInfo, decode_head, encode_head
 from llm_mtplx.coldstore.keys import BLOCK, Chain
 from llm_mtplx.coldstore.lookup import wanted_block
-from llm_mtplx.coldstore.reader import file_verifies
+from llm_mtplx.coldstore.reader import check_wanted, file_verifies
 from llm_mtplx.coldstore.reasons import BadFile
 
 from .lines import tokens
@@ -76,6 +76,24 @@ def test_a_header_that_contradicts_itself_is_refused(changes: dict[str, object])
     front = PREAMBLE.pack(format.MAGIC, 1, len(text), 0, xxhash.xxh3_64_intdigest(text), b"")
     with pytest.raises(BadFile):
         decode_head(front + text, len(front + text))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"kind": "checkpoint"},
+        {"key": CHAIN.key(1).hex()},
+        {"parent": CHAIN.key(0).hex()},
+        {"start": 0},
+        {"end": 3 * BLOCK},
+        {"ids": tokens(BLOCK)},
+    ],
+)
+def test_a_header_that_says_something_else_than_asked(changes: dict[str, object]) -> None:
+    """Even one whose key is right: after a lookup the ids themselves are compared."""
+    check_wanted(header(), wanted_block(CHAIN, 1))
+    with pytest.raises(BadFile):
+        check_wanted(header(**changes), wanted_block(CHAIN, 1))
 
 
 def test_another_format_is_refused_by_number() -> None:

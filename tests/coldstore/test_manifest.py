@@ -10,7 +10,7 @@ import pytest
 
 from llm_mtplx.coldstore import ColdStore, StoreLimits
 from llm_mtplx.coldstore.root import StoreRoot
-from llm_mtplx.coldstore.schema import MIGRATIONS, migrate
+from llm_mtplx.coldstore.schema import MIGRATIONS, check_schema, migrate
 
 from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens, write
 
@@ -171,6 +171,42 @@ def test_a_file_system_without_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with opened(tmp_path) as store:
         assert restore(store, ONE)[0].position == 700
         assert store.forget("one").wal_truncated
+
+
+def test_a_manifest_that_seems_read_only_is_replaced(tmp_path: Path) -> None:
+    """Its damaged version number says so; the file itself can be written."""
+    path = make(tmp_path)
+    with path.open("r+b") as file:
+        file.seek(18)
+        file.write(b"\3")
+    with opened(tmp_path) as store:
+        assert restore(store, ONE)[0].position == 700
+        write(store, tokens(300, seed=5), "three")
+        store.missing(FINGERPRINT, ONE)
+        assert store.reconciled(WAIT)
+        write(store, tokens(300, seed=5), "three")
+        for ids in (ONE, TWO, tokens(300, seed=5)):
+            assert restore(store, ids)[0].position == len(ids)
+        assert store.report().set_aside == 1
+
+
+def test_a_manifest_half_made_by_another_process_is_not_damaged(tmp_path: Path) -> None:
+    """What it is told about one moment must not be mixed with the next."""
+    path = tmp_path / "manifest.sqlite"
+    maker = sqlite3.connect(path, isolation_level=None)
+    maker.execute("PRAGMA journal_mode = wal")
+    looker = sqlite3.connect(path, isolation_level=None)
+
+    def make_meanwhile(statement: str) -> None:
+        if "sqlite_master" in statement:
+            looker.set_trace_callback(None)
+            migrate(maker)
+
+    looker.set_trace_callback(make_meanwhile)
+    assert check_schema(looker) is False
+    assert check_schema(looker) is True
+    maker.close()
+    looker.close()
 
 
 def test_migrations_may_run_again(tmp_path: Path) -> None:

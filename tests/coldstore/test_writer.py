@@ -217,6 +217,19 @@ def test_what_was_committed_before_a_kill_is_not_written_again(tmp_path: Path) -
         assert store.report().written_files == 2  # checkpoint and entry
 
 
+def test_a_file_without_a_row_is_kept_and_not_written_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        store._manifest.remove([row.key for row in store._manifest.blocks()], [], [])
+    steps: list[str] = []
+    store = ColdStore(tmp_path, failpoint=steps.append)
+    save_turn(store, IDS)
+    assert steps.count("committed") == 3  # two blocks, and the tip again
+    assert "temp_opened" not in steps
+    assert restore(store, IDS)[0].position == 700
+    assert store.close(WAIT)
+
+
 def test_a_living_writer_s_announcements_stay(tmp_path: Path) -> None:
     gate = Gate("temp_written")
     one = ColdStore(tmp_path, failpoint=gate)

@@ -2,7 +2,7 @@
 
 from .entries import CheckpointRole, Entry
 from .format import Header, SectionInfo
-from .keys import BLOCK
+from .keys import BLOCK, pointer
 from .reasons import DROP_REASONS, MISS_REASONS, DropReason, MissReason
 from .records import (
     BlockRows,
@@ -43,4 +43,5 @@ __all__ = [
     "Section",
     "SectionInfo",
     "StoreLimits",
+    "pointer",
 ]

@@ -64,19 +64,19 @@ class Blobs:
         finally:
             os.close(folder)
 
-    def unlink(self, kind: Kind, key: bytes, inode: int | None = None) -> bool:
-        """Remove a file; with ``inode``, only while the name still means that very file."""
+    def unlink(self, kind: Kind, key: bytes, inode: int | None = None) -> None:
+        """Remove a file if it is there; with ``inode``, only while the name means that very file.
+
+        Raises OSError where it is there and stays.
+        """
         try:
             folder = self._root.open_dir(AREA[kind], shard(key))
-        except OSError:
-            return False
+        except FileNotFoundError:
+            return
         try:
             name = file_name(kind, key)
-            if inode is not None and _inode(folder, name) != inode:
-                return False
-            return _unlink(folder, name)
-        except OSError:
-            return False
+            if inode is None or _inode(folder, name) == inode:
+                _unlink(folder, name)
         finally:
             os.close(folder)
 
@@ -171,13 +171,15 @@ def _verifies(folder: int, name: str, verify: Callable[[int], bool]) -> bool:
         os.close(handle)
 
 
-def _inode(folder: int, name: str) -> int:
-    return os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino
+def _inode(folder: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False).st_ino
+    except FileNotFoundError:
+        return None
 
 
-def _unlink(folder: int, name: str) -> bool:
+def _unlink(folder: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=folder)
     except FileNotFoundError:
-        return False
-    return True
+        return

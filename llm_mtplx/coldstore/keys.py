@@ -60,6 +60,11 @@ def unpack_ids(packed: bytes) -> list[int]:
     return ids.tolist()
 
 
+def pointer(fingerprint: str, ids: Sequence[int]) -> str:
+    """The name, in hex, of the checkpoint at the end of a line: what a caller may keep of it."""
+    return Chain(fingerprint, ids).checkpoint(len(ids)).hex()
+
+
 class Chain:
     """The keys of one line of ids, computed as far as they are asked for.
 

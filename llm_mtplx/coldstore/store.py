@@ -311,7 +311,10 @@ class ColdStore:
             self._writer.refused.add(wanted.key)
             log.info("the row of a bad file stays: %s", error)
         if failure.reason != "file_gone":
-            self._blobs.unlink(wanted.kind, wanted.key, failure.inode)
+            try:
+                self._blobs.unlink(wanted.kind, wanted.key, failure.inode)
+            except OSError as error:
+                log.info("a bad file stays: %s", error)  # the next write replaces it
 
     def _note_rebuild(self) -> None:
         """Rebuild a manifest that was made anew, once, in the background."""

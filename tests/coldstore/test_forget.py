@@ -116,6 +116,24 @@ def test_while_the_manifest_is_still_being_rebuilt(tmp_path: Path) -> None:
         assert restore(store, TWO)[0].position == len(TWO)
 
 
+def test_what_could_not_be_removed_is_not_said_to_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError("not yours")
+
+    with opened(tmp_path) as store:
+        write(store, ONE, "one")
+        for arguments in ({"conversation": "one"}, {"everything": True}):
+            with monkeypatch.context() as patched:
+                patched.setattr("os.unlink", refuse)
+                gone = store.forget(**arguments)
+            assert (gone.conversations, gone.reason) == (0, "store_unavailable")
+            assert [c.name for c in store.report().conversations] == ["one"]
+        assert store.forget("one").conversations == 1
+        assert files(tmp_path) == []
+
+
 def test_one_must_say_what(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         for arguments in ({}, {"conversation": "a", "everything": True}):

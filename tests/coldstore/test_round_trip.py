@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_mtplx.coldstore import BLOCK, BlockRows, CheckpointState, Save, Section
+from llm_mtplx.coldstore import BLOCK, BlockRows, CheckpointState, Save, Section, pointer
 
 from .lines import FINGERPRINT, Memory, files, opened, restore, save_of, tokens, write
 
@@ -110,6 +110,7 @@ def test_the_ids_of_a_conversation_can_be_told(tmp_path: Path) -> None:
         told = [store.ids(FINGERPRINT, tip.checkpoint) for tip in store.tips("talk")]
         assert sorted(told, key=len) == [ids[:5], ids[:BLOCK], ids]
         tip = store.tips("talk")[0].checkpoint
+        assert pointer(FINGERPRINT, store.ids(FINGERPRINT, tip)) == tip
         assert store.ids("model-b", tip) == "not_found"
         assert store.ids(FINGERPRINT, "../" * 4) == "not_found"
         assert store.tips("nobody") == []

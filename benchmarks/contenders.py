@@ -28,8 +28,8 @@ CONTEXT = 128  # tokens before the measured forwards
 class Counts:
     rounds: int = 0
     tokens: int = 0
-    examined: list[int] = field(default_factory=lambda: [0] * 5)
-    accepted: list[int] = field(default_factory=lambda: [0] * 5)
+    examined: list[int] = field(default_factory=lambda: [0] * 6)
+    accepted: list[int] = field(default_factory=lambda: [0] * 6)
     parted: int = 0  # prompts whose ids differ from mlx-lm's
 
     def report(self) -> dict[str, Any]:

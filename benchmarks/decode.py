@@ -1,4 +1,4 @@
-"""Decoding speed: plain, depths 1-4 and mlx-lm's own loop, side by side on the same weights.
+"""Decoding speed: plain, depths 1-5 and mlx-lm's own loop, side by side on the same weights.
 
     uv run python -m benchmarks.decode --out benchmarks/results/decode.json
 
@@ -26,7 +26,7 @@ BLAS = {
     "openblas-2": {"LLM_MTPLX_BLAS": "libopenblas.so.0", "OPENBLAS_NUM_THREADS": "2"},
 }
 MODELS = ("demo-bf16", "demo-f32", "320MB", "540MB")
-DEPTHS = (0, 1, 2, 3, 4)
+DEPTHS = (0, 1, 2, 3, 4, 5)
 PROMPTS = ("Count from 1 to 40.", "Tell me a story.")
 # With the wheel's BLAS a large float32 model makes a few tokens a second: fewer of them do.
 SHORT_TOKENS = 24

@@ -103,6 +103,8 @@ def build_request(
         messages=messages,
         template_args=template_args,
         conversation=conversation.id if conversation is not None else None,
+        cache=options.cache or "on",
+        persist=_is_logged(),
         temperature=options.temperature,
         top_k=options.top_k,
         top_p=options.top_p,
@@ -115,6 +117,14 @@ def build_request(
         max_tokens=options.max_tokens,
         depth=None if options.draft == "auto" else options.draft,
     )
+
+
+def _is_logged() -> bool:
+    """False under ``llm -n`` and ``llm logs off``: what llm does not keep, we do not keep."""
+    context = click.get_current_context(silent=True)
+    if context is None:
+        return True
+    return not context.params.get("no_log") and not (llm.user_dir() / "logs-off").exists()
 
 
 def template_messages(messages: list[Message], system: str | None) -> list[dict[str, Any]]:

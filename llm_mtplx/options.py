@@ -63,6 +63,11 @@ class MtplxOptions(llm.Options):
         default=None,
         description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto",
     )
+    cache: Literal["on", "write-only", "off"] | None = Field(
+        default=None,
+        description="Whether kept state is used and kept: on; write-only keeps but does not use; "
+        "off does neither",
+    )
     thinking: Literal["auto", "on", "off"] | None = Field(
         default=None,
         description="Whether the model reasons before it answers; auto is the model's own default",

@@ -4,9 +4,11 @@ import mlx.core as mx
 
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.chat.tokenizer import ChatTokenizer
+from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.sessions.bank import BankLimits
+from llm_mtplx.sessions.bank import Bank, BankLimits
+from llm_mtplx.sessions.keeper import Keeper, Persistence
 from llm_mtplx.speculative.acceptance import Verdict, accept_greedy
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Distribution, Sampling
@@ -23,6 +25,17 @@ def small_model() -> LoadedModel:
     trunk, head = random_trunk_and_head(vocab_size=len(tokenizer.token_bytes), hidden_size=32)
     eos = frozenset([tokenizer.message_end])
     return LoadedModel(inspect(MODEL_DIR), trunk, head, tokenizer, eos, 4096, depth=3, key="small")
+
+
+def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None = None) -> Keeper:
+    """Remembers in RAM, and in ``store`` where there is one."""
+    persistence = Persistence(store, lambda: "tiny", min_tokens=8) if store else None
+    tokenizer = model.tokenizer
+    return Keeper(bank, model.key, tokenizer.decode, tokenizer.message_start, persistence)
+
+
+def ram_only(model: LoadedModel) -> Keeper:
+    return keeper(model, Bank(LIMITS, lambda: 0.0))
 
 
 class DictatedDecoder(Decoder):

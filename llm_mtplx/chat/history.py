@@ -14,13 +14,19 @@ _ANSWER = re.compile(r"(<\|im_start\|>assistant\n.*?<\|im_end\|>)", re.DOTALL)
 def encode_history(
     text: str, encode: Callable[[str], list[int]], known: Mapping[str, Sequence[int]]
 ) -> list[int]:
-    """``known``: the ids of whole assistant messages, by the text they decode to."""
+    """``known``: the ids of assistant messages, by the text they decode to. One that was cut
+    short, whose text has no end, stands for the beginning of its message.
+    """
     if not known:
         return encode(text)
+    cut_short = {said: ids for said, ids in known.items() if not said.endswith("<|im_end|>")}
     ids: list[int] = []
     pending = ""
     for piece in _ANSWER.split(text):
         own = known.get(piece)
+        begun = next((said for said in cut_short if piece.startswith(said)), None)
+        if own is None and begun is not None and _ANSWER.fullmatch(piece):
+            own = [*cut_short[begun], *encode(piece[len(begun) :])]
         if own is None:
             pending += piece
         else:

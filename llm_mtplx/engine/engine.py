@@ -7,10 +7,10 @@ import logging
 import os
 import queue
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,9 @@ from .blas import preload
 from .protocol import Event, Failed, Finished, Notice, Progress, Request
 
 if TYPE_CHECKING:
+    from ..coldstore import ColdStore
     from ..sessions.bank import Bank
+    from ..sessions.keeper import Keeper
     from .load import LoadedModel
     from .tuning import Measured
     from .turn import Turn
@@ -80,7 +82,7 @@ class Engine:
         self.pid = os.getpid()
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
         self._models: dict[Path, LoadedModel] = {}
-        self._sessions: Bank | None = None
+        self._keepers: dict[Path, Keeper] = {}
         self._current: Job | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
@@ -153,6 +155,12 @@ class Engine:
         idle = threading.Event()
         self._tasks.put(idle.set)
         idle.wait(EXIT_WAIT_S)
+        store = self.__dict__.get("_store")
+        if store is not None:
+            from ..limits import limits
+
+            # What is not written by then is a miss later.
+            store.close(limits().exit_save_s)
 
     def _run(self) -> None:
         preload()
@@ -178,14 +186,15 @@ class Engine:
             turn, event = None, Failed(wrapped)
         self._current = None
         job.sink(event)
-        if turn is not None and not self._closed:
+        if turn is not None:
             self._keep(turn)
 
     def _turn(self, job: Job) -> "Turn":
         from .turn import Turn
 
         model = self._resident(job)
-        return Turn(model, job.request, self._bank(), job.sink, lambda: job.cancelled)
+        keeper = self._keepers[job.request.folder]
+        return Turn(model, job.request, keeper, job.sink, lambda: job.cancelled)
 
     def _keep(self, turn: "Turn") -> None:
         """The answer is out: what goes wrong from here on is a state less, not an error."""
@@ -194,20 +203,30 @@ class Engine:
         except Exception as error:
             logger.warning("a turn's state was not kept: %r", error)
 
-    def _bank(self) -> "Bank":
-        if self._sessions is None:
-            from ..sessions.bank import Bank
-            from .limits import bank_limits
+    @cached_property
+    def _sessions(self) -> "Bank":
+        from .memory import bank
 
-            self._sessions = Bank(bank_limits(), time.monotonic)
-        return self._sessions
+        return bank()
+
+    @cached_property
+    def _store(self) -> "ColdStore | None":
+        from .memory import store
+
+        return store()
 
     def _resident(self, job: Job) -> "LoadedModel":
         folder = job.request.folder
         if folder not in self._models:
             job.sink(Progress("loading"))
-            self._models[folder] = self._load(folder, lambda line: job.sink(Notice(line)))
+            self._add(folder, self._load(folder, lambda line: job.sink(Notice(line))))
         return self._models[folder]
+
+    def _add(self, folder: Path, model: "LoadedModel") -> None:
+        from .memory import keeper
+
+        self._models[folder] = model
+        self._keepers[folder] = keeper(model, self._sessions, self._store)
 
     def _load(self, folder: Path, notice: Callable[[str], None]) -> "LoadedModel":
         from .load import load
@@ -229,7 +248,7 @@ class Engine:
                 raise RequestError(f"{folder} has no MTP head: there is no depth to tune.")
             measured = measure(model, tokens, repeats)
             save(model.folder, measured)
-            self._models[folder] = replace(model, depth=measured.depth)
+            self._add(folder, replace(model, depth=measured.depth))
             return measured
 
         return self.call(task)

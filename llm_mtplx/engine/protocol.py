@@ -16,6 +16,8 @@ class Request:
     messages: list[dict[str, Any]]  # as the chat template takes them
     template_args: dict[str, Any] = field(default_factory=dict)
     conversation: str | None = None  # where to look first; never what decides
+    cache: Literal["on", "write-only", "off"] = "on"
+    persist: bool = True  # False where llm does not log: then nothing reaches the SSD
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -68,7 +70,7 @@ class Finished:
     drafted: list[int]  # by position in the draft: how often it was examined
     accepted: list[int]  # by position in the draft: how often it was accepted
     restored: int  # tokens of the prompt that were not read again
-    source: Literal["ram"] | None  # where they came from
+    source: Literal["ram", "ssd"] | None  # where they came from
     miss_reason: str | None  # why not more, from sessions/reasons.py
     restore_s: float
     ttft_s: float

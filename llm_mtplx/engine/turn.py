@@ -10,7 +10,7 @@ from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder, Piece
 from ..chat.history import encode_history
 from ..errors import RequestError
-from ..sessions.bank import Bank
+from ..sessions.keeper import ANSWER_START, Keeper
 from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder, Round
 from ..speculative.depth import USELESS_DRAFTS
@@ -33,30 +33,32 @@ class Turn:
         self,
         model: LoadedModel,
         request: Request,
-        bank: Bank,
+        keeper: Keeper,
         emit: Callable[[Event], None],
         cancelled: Callable[[], bool],
     ) -> None:
         self._started = time.perf_counter()
         self._model = model
         self._request = request
-        self._bank = bank
+        self._keeper = keeper
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
         self._counts = _Counts(resolve_depth(model, request))
         tokenizer = model.tokenizer
+        self._known_answers = keeper.known_answers(request.conversation, request.cache)
         self._text = tokenizer.render(request.messages, request.template_args)
         self.prompt = self._encode(self._text)
         self._room = _room(model, request, len(self.prompt))
         before = time.perf_counter()
-        self._lease = bank.take(
-            model.key,
+        self._taken = keeper.take(
             self.prompt,
             request.conversation,
             _said(request),
             lambda: State.empty(model.trunk, model.head),
+            request.cache,
         )
+        self._lease = self._taken.lease
         self._restore_s = time.perf_counter() - before
         self.answer = Answer(
             AnswerDecoder(
@@ -77,12 +79,7 @@ class Turn:
         )
 
     def _encode(self, text: str) -> list[int]:
-        known = self._bank.known_turns(self._model.key, self._request.conversation)
-        return encode_history(
-            text,
-            self._model.tokenizer.encode,
-            {message: turn.ids for message, turn in known.items()},
-        )
+        return encode_history(text, self._model.tokenizer.encode, self._known_answers)
 
     def run(self) -> Finished:
         """Emit the answer as it comes; returns how the turn went.
@@ -116,8 +113,8 @@ class Turn:
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
             restored=self._lease.position,
-            source="ram" if self._lease.position else None,
-            miss_reason=self._lease.reason,
+            source=self._taken.source,
+            miss_reason=self._taken.reason,
             restore_s=self._restore_s,
             ttft_s=first_token - self._started,
             prefill_s=prefilled - prefilling,
@@ -150,7 +147,7 @@ class Turn:
         return [mark for mark in marks if 0 < mark < len(self.prompt)]
 
     def keep(self) -> None:
-        """Make the state whole and give it to the bank, with the answer as the model made it."""
+        """Make the state whole and hand it on, with the answer as the model made it."""
         if self.answer.stopped:
             self.decoder.rewind(len(self.prompt) + self.answer.whole_tokens)
         self.decoder.settle()
@@ -160,12 +157,30 @@ class Turn:
         session.checkpoints.append(Checkpoint.of(state))
         if known := self._known_turn():
             session.turns.append(known)
-        self._bank.give_back(session)
+        tip = self._tip(known) if self._request.persist else None
+        self._keeper.give_back(session, tip, self._request.cache)
+
+    def _tip(self, known: KnownTurn | None) -> Checkpoint | None:
+        """The checkpoint that the next turn will find in its prompt: the end of this one where
+        the template repeats the answer as it was generated, else the answer header."""
+        request, tokenizer = self._request, self._model.tokenizer
+        checkpoints = self._lease.session.checkpoints
+        if known is None:
+            return checkpoints[-1]
+        answer = {"role": "assistant", "content": known.text}
+        if known.reasoning:
+            answer["reasoning_content"] = known.reasoning
+        onwards = [*request.messages, answer, {"role": "user", "content": "x"}]
+        begins = self._text[: self._text.rfind(ANSWER_START)] + known.message
+        if tokenizer.render(onwards, request.template_args).startswith(begins):
+            return checkpoints[-1]
+        at_header = [c for c in checkpoints if c.position <= self._header]
+        return at_header[-1] if at_header else None
 
     def _known_turn(self) -> KnownTurn | None:
         """This answer's whole message in the model's own ids; None where it has no exact text."""
         tokenizer = self._model.tokenizer
-        opened = self._text.rfind("<|im_start|>assistant\n")
+        opened = self._text.rfind(ANSWER_START)
         end = tokenizer.message_end
         if opened < 0 or end is None or not self.answer.tokens:
             return None
@@ -194,7 +209,7 @@ class Turn:
         if checkpoint is not None:
             go_back(session.state, checkpoint)
             session.cut_to(checkpoint)
-            self._bank.give_back(session)
+            self._keeper.give_back(session, None, self._request.cache)
 
     def _round(self) -> list[int]:
         counts = self._counts

@@ -59,6 +59,19 @@ class Bank:
         own = sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used))
         return {turn.message: turn for session in own for turn in session.turns}
 
+    def has(self, model: str, conversation: str) -> bool:
+        return any(_same(session, conversation) for session in self._of(model))
+
+    def best_position(self, model: str, prompt: Sequence[int]) -> int:
+        """The deepest position ``take`` could give of ``prompt``; changes nothing."""
+        wanted = np.asarray(prompt)
+        best = 0
+        for session in self._of(model):
+            shared = common_prefix(np.asarray(session.ids), wanted)
+            checkpoint = session.deepest(min(shared, len(prompt) - 1))
+            best = max(best, checkpoint.position if checkpoint else 0)
+        return best
+
     def take(
         self,
         model: str,

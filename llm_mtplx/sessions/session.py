@@ -28,6 +28,10 @@ class Checkpoint:
         return cls(state.position, recurrent, hidden)
 
     @property
+    def nbytes(self) -> int:
+        return sum(int(array.nbytes) for array in self.arrays)
+
+    @property
     def arrays(self) -> list[mx.array]:
         return [self.hidden, *(array for layer in self.recurrent for array in layer)]
 

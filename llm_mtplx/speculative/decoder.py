@@ -156,8 +156,6 @@ class Decoder:
             logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
             if self.sampling.greedy:
                 drafts.append(mx.argmax(logits, axis=-1).astype(mx.uint32))
-                # The device computes while Python builds what comes next.
-                mx.async_eval(drafts[-1])
             else:
                 candidates = Candidates(logits, self.sampling)
                 mx.eval(candidates.arrays)

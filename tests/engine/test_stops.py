@@ -9,12 +9,11 @@ from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.engine.protocol import Event, Finished, Notice, Request, Text
 from llm_mtplx.engine.turn import Turn
-from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.draws import Draws
 
-from ..dictated import LIMITS, DictatedDecoder, small_model
+from ..dictated import DictatedDecoder, ram_only, small_model
 from ..speculative.states import assert_equal, named_arrays
 
 TEXT = "Say: ab🙂cd über"
@@ -48,8 +47,7 @@ def run(
     request = Request(
         "m", MODEL_DIR, [{"role": "user", "content": "x"}], temperature=0, depth=depth, **options
     )
-    bank = Bank(LIMITS, lambda: 0.0)
-    turn = Turn(model, request, bank, events.append, lambda: False)
+    turn = Turn(model, request, ram_only(model), events.append, lambda: False)
     turn.decoder = DictatedDecoder(model, turn.prompt, dictated, wrong_at)
     finished = turn.run()
     return turn, finished, "".join(e.text for e in events if isinstance(e, Text)), events
@@ -165,7 +163,7 @@ def cancelled_after(
     turn = Turn(
         model,
         request,
-        Bank(LIMITS, lambda: 0.0),
+        ram_only(model),
         lambda event: None,
         lambda: turn._counts.rounds >= rounds,
     )

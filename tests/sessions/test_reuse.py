@@ -8,27 +8,17 @@ import numpy as np
 import pytest
 
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Finished, Request
-from llm_mtplx.engine.turn import Turn
 from llm_mtplx.errors import EngineError
 from llm_mtplx.sessions.bank import Bank, BankLimits
 from llm_mtplx.sessions.reasons import Reason
 from llm_mtplx.speculative.decoder import Decoder
 
-from ..dictated import LIMITS, DictatedDecoder, small_model
+from ..dictated import LIMITS, small_model
 from ..speculative.states import assert_equal, named_arrays
+from .talk import Clock, Talk
 
 SYSTEM = {"role": "system", "content": "You answer in short sentences and you are never rude."}
 PRESERVE = {"preserve_thinking": True}
-
-Messages = list[dict[str, Any]]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture(scope="module")
@@ -39,66 +29,6 @@ def model() -> LoadedModel:
 @pytest.fixture
 def bank() -> Bank:
     return Bank(LIMITS, Clock())
-
-
-class Talk:
-    """One conversation, message by message, on one bank."""
-
-    def __init__(
-        self,
-        model: LoadedModel,
-        bank: Bank,
-        name: str | None = "a",
-        template: dict[str, Any] | None = None,
-        messages: Messages | None = None,
-    ) -> None:
-        self.model, self.bank, self.name = model, bank, name
-        self.template = template or {}
-        self.messages: Messages = list(messages or [])
-
-    def say(self, text: str, dictated: list[int] | None = None, **options: Any) -> Finished:
-        """Ask, answer, remember; the answer's ids are compared with those of a cold turn."""
-        self.messages.append({"role": "user", "content": text})
-        options = {"max_tokens": 12, "temperature": 0, **options}
-        self.turn = self._turn(self.bank, options)
-        if dictated is not None:
-            state = self.turn.decoder.state
-            self.turn.decoder = DictatedDecoder(self.model, self.turn.prompt, dictated, state=state)
-        finished = self.turn.run()
-        self.turn.keep()
-        if dictated is None:
-            cold = self._turn(Bank(LIMITS, Clock()), options, prompt=self.turn.prompt)
-            cold.run()
-            cold.keep()
-            assert cold.decoder.state.ids == self.turn.decoder.state.ids
-            assert cold.answer.text == self.turn.answer.text
-            assert_equal(named_arrays(self.turn.decoder.state), named_arrays(cold.decoder.state))
-        self._remember()
-        return finished
-
-    def _turn(self, bank: Bank, options: dict[str, Any], prompt: list[int] | None = None) -> Turn:
-        request = Request(
-            "m",
-            self.model.folder.path,
-            list(self.messages),
-            self.template,
-            conversation=self.name,
-            **options,
-        )
-        turn = Turn(self.model, request, bank, lambda event: None, lambda: False)
-        if prompt is not None:
-            # The same ids, where the warm turn has the model's own for an earlier answer.
-            turn.prompt = prompt
-        return turn
-
-    def _remember(self) -> None:
-        answer = {"role": "assistant", "content": self.turn.answer.text}
-        if self.turn.answer.reasoning:
-            answer["reasoning_content"] = self.turn.answer.reasoning
-        self.messages.append(answer)
-
-    def fork(self, name: str | None) -> "Talk":
-        return Talk(self.model, self.bank, name, self.template, self.messages)
 
 
 def header(talk: Talk) -> int:

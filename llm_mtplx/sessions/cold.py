@@ -1,0 +1,185 @@
+"""States to and from the cold store: which arrays lie in which file.
+
+Block [s, e) holds the attention rows s .. e-1 of every full-attention layer and the head's rows
+s-1 .. e-2. A checkpoint at p holds the recurrent arrays, the hidden row p-1, and the rows from the
+last block's end to p. Every array is [heads, rows, size] or as mlx-lm has it; all survive bit for
+bit.
+
+Runs on the engine's thread. What goes to the store's writer is a copy of the new rows only, owned
+by nobody else; what comes from it is read straight into the arrays of a new state.
+"""
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+import numpy as np
+
+from ..coldstore import (
+    BLOCK,
+    BlockRows,
+    CheckpointState,
+    ColdStore,
+    Found,
+    MissReason,
+    Save,
+    Section,
+)
+from ..coldstore.format import Header
+from ..speculative.state import State
+from ..speculative.upstream import ArraysCache, KVCache
+from .session import Checkpoint
+
+DTYPES = {
+    mx.float32: "float32",
+    mx.float16: "float16",
+    mx.bfloat16: "bfloat16",
+}
+SPARE_ROWS = 256  # room for the next turn's first rows, so that they copy nothing
+
+
+def save_line(
+    store: ColdStore,
+    fingerprint: str,
+    state: State,
+    checkpoint: Checkpoint,
+    conversation: str | None,
+    role: str = "tip",
+) -> None:
+    """Queue what the store lacks of the line up to ``checkpoint``. ``state`` reaches beyond it."""
+    ids = state.ids[: checkpoint.position]
+    blocks = [
+        BlockRows(start, _block_sections(state, start)) for start in store.missing(fingerprint, ids)
+    ]
+    whole = checkpoint.position // BLOCK * BLOCK
+    sections = [
+        *_rows(state, whole, checkpoint.position),
+        *(
+            _section(f"recurrent {layer}.{slot}", array)
+            for layer, arrays in enumerate(checkpoint.recurrent)
+            for slot, array in enumerate(arrays)
+        ),
+        _section("hidden", checkpoint.hidden),
+    ]
+    saved = CheckpointState(checkpoint.position, sections)
+    store.save(Save(fingerprint, ids, blocks, saved, conversation, role))  # type: ignore[arg-type]
+
+
+def _block_sections(state: State, start: int) -> list[Section]:
+    return _rows(state, start, start + BLOCK)
+
+
+def _rows(state: State, start: int, end: int) -> list[Section]:
+    caches = [(f" {index}", cache, start, end) for index, cache in _attention(state)]
+    if state.head_cache is not None:
+        caches.append((" head", state.head_cache, max(start - 1, 0), end - 1))
+    return [
+        _section(name + which, array[0, :, first:last])
+        for which, cache, first, last in caches
+        if first < last
+        for name, array in (("keys", cache.keys), ("values", cache.values))
+    ]
+
+
+def _attention(state: State) -> list[tuple[int, KVCache]]:
+    return [(i, cache) for i, cache in enumerate(state.cache) if isinstance(cache, KVCache)]
+
+
+def _section(name: str, array: mx.array) -> Section:
+    own = mx.contiguous(array) + 0  # a copy, never a view: the session goes on writing
+    mx.eval(own)
+    return Section(name, DTYPES[own.dtype], tuple(own.shape), [_host(own).data.cast("B")])
+
+
+def _host(array: mx.array) -> np.ndarray:
+    """The array's own memory. bfloat16, which numpy lacks, as uint16."""
+    return np.array(array.view(mx.uint16) if array.dtype == mx.bfloat16 else array, copy=False)
+
+
+class Reader:
+    """Reads a found line into a new state."""
+
+    def __init__(self, empty: State, position: int) -> None:
+        self._state = empty
+        self._capacity = (position + SPARE_ROWS - 1) // SPARE_ROWS * SPARE_ROWS + SPARE_ROWS
+        self._arrays: dict[str, mx.array] = {}
+        self._hosts: dict[str, np.ndarray] = {}
+
+    def place(self, header: Header) -> list[memoryview] | None:
+        """Where the sections of a file go; None where they are not what this model keeps."""
+        try:
+            buffers: list[memoryview] = []
+            for section in header.sections:
+                buffers += self._buffers(section.name, section.dtype, section.shape, header)
+            return buffers
+        except (KeyError, ValueError, IndexError):
+            return None
+
+    def _buffers(
+        self, name: str, dtype: str, shape: Sequence[int], header: Header
+    ) -> list[memoryview]:
+        if name == "hidden" or name.startswith("recurrent "):
+            host = self._host(name, dtype, tuple(shape))
+            return [host.data.cast("B")]
+        heads, rows, size = shape
+        last = header.end - 1 if name.endswith(" head") else header.end
+        first = last - rows
+        host = self._host(name, dtype, (1, heads, self._capacity, size))
+        if first < 0 or first + rows > self._capacity:
+            raise ValueError("rows outside the state")
+        return [host[0, h, first : first + rows].data.cast("B") for h in range(heads)]
+
+    def _host(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+        if name not in self._hosts:
+            kind = next(kind for kind, spelled in DTYPES.items() if spelled == dtype)
+            raw = mx.zeros(shape, dtype=mx.uint16 if kind == mx.bfloat16 else kind)
+            mx.eval(raw)
+            self._hosts[name] = np.array(raw, copy=False)
+            # Looking at other bits of the same memory copies nothing.
+            self._arrays[name] = raw.view(kind) if kind == mx.bfloat16 else raw
+        elif self._hosts[name].shape != shape:
+            raise ValueError("two files differ in shape")
+        return self._hosts[name]
+
+    def state(self, ids: list[int]) -> tuple[State, Checkpoint]:
+        """The state after a read that ended at ``len(ids)``. Raises KeyError if parts lack."""
+        state, position = self._state, len(ids)
+        layer = 0
+        for index, cache in enumerate(state.cache):
+            if isinstance(cache, KVCache):
+                self._fill(cache, f"keys {index}", f"values {index}", position)
+            elif isinstance(cache, ArraysCache):
+                cache.cache = [self._arrays[f"recurrent {layer}.{slot}"] for slot in range(2)]
+                layer += 1
+        if state.head_cache is not None and position > 1:
+            self._fill(state.head_cache, "keys head", "values head", position - 1)
+        state.ids = ids
+        state.hidden = self._arrays["hidden"]
+        mx.eval(state.arrays())
+        return state, Checkpoint.of(state)
+
+    def _fill(self, cache: KVCache, keys: str, values: str, rows: int) -> None:
+        cache.keys, cache.values, cache.offset = self._arrays[keys], self._arrays[values], rows
+
+
+def read_line(
+    store: ColdStore, found: Found, ids: Sequence[int], empty: State
+) -> tuple[tuple[State, Checkpoint] | None, MissReason | None]:
+    """The state at the deepest position of ``found`` whose files are all good, and why it is not
+    deeper."""
+    reader = Reader(empty, found.position)
+    restored = store.read(found, reader.place)
+    if restored.position == 0:
+        return None, restored.reason
+    return reader.state(list(ids[: restored.position])), restored.reason
+
+
+def worth_keeping(state: State, checkpoint: Checkpoint, minimum: int | None) -> bool:
+    """Whether reading a line back beats reading its text again: a state weighs as much as many
+    tokens' rows. ``minimum`` tokens where the user has set it."""
+    if minimum is None:
+        caches = [cache for _, cache in _attention(state)]
+        if state.head_cache is not None and state.head_cache.keys is not None:
+            caches.append(state.head_cache)
+        per_token = sum((c.keys.nbytes + c.values.nbytes) // c.keys.shape[2] for c in caches)
+        minimum = max(48, checkpoint.nbytes // max(per_token, 1) // 4)
+    return checkpoint.position >= minimum

@@ -1,0 +1,74 @@
+"""``llm -c`` in a new process goes on from the SSD."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+MODEL = "mtplx-demo"
+TOLD = "My name is Tamsin. I live in Porto. What is the capital of France?"
+SYSTEM = (
+    "You are a helpful assistant. You answer in short and polite sentences. You are friendly, "
+    "you are patient, and you say so when you do not know something. You never make things up."
+)
+
+
+def llm(*args: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "llm", *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def last_cache() -> dict:
+    return json.loads(llm("logs", "--json", "-n", "1"))[0]["response_json"]["cache"]
+
+
+def stored_files(user_path: Path) -> list[Path]:
+    return [p for p in (user_path / "mtplx" / "cache").rglob("*") if p.suffix in (".kv", ".st")]
+
+
+def test_a_conversation_goes_on_in_new_processes(user_path: Path) -> None:
+    llm("-m", MODEL, TOLD, "-s", SYSTEM)
+    assert "Tamsin" in llm("-c", "What is my name?")
+    restored = last_cache()
+    assert restored["source"] == "ssd"
+    assert restored["restored"] > 40
+    assert restored["prefilled"] < restored["restored"]
+    warm = llm("-c", "Do you remember my name?")
+    assert last_cache()["restored"] > restored["restored"]
+    # The same conversation without anything kept.
+    cold = llm("-c", "Do you remember my name?", "-o", "cache", "off")
+    assert "Tamsin" in warm
+    assert "Tamsin" in cold
+    assert last_cache()["miss_reason"] == "cache_off"
+    for path in stored_files(user_path):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("how", ["-n", "logs off", "LLM_MTPLX_CACHE"])
+def test_nothing_is_written_where_nothing_is_logged(user_path: Path, how: str) -> None:
+    if how == "logs off":
+        llm("logs", "off")
+    environment = {"LLM_MTPLX_CACHE": "off"} if how == "LLM_MTPLX_CACHE" else {}
+    flags = ["-n"] if how == "-n" else []
+    assert "Paris" in llm("-m", MODEL, TOLD, "-s", SYSTEM, *flags, **environment)
+    assert stored_files(user_path) == []
+
+
+def test_a_store_that_cannot_be_used_is_a_miss(user_path: Path) -> None:
+    (user_path / "mtplx" / "cache").mkdir(parents=True)
+    (user_path / "mtplx" / "cache" / "sessions-v1").write_text("in the way")
+    llm("-m", MODEL, TOLD, "-s", SYSTEM)
+    assert "Tamsin" in llm("-c", "What is my name?")
+    cache = last_cache()
+    assert cache["restored"] == 0
+    assert cache["miss_reason"] in ("store_unavailable", "not_a_store")

@@ -1,0 +1,247 @@
+"""A turn in a new process goes on from the SSD with the ids of a cold run."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from llm_mtplx.coldstore import ColdStore
+from llm_mtplx.engine.load import LoadedModel
+from llm_mtplx.sessions.bank import Bank
+from llm_mtplx.sessions.cold import read_line, save_line
+from llm_mtplx.sessions.keeper import Keeper
+from llm_mtplx.sessions.reasons import Reason
+from llm_mtplx.sessions.session import Checkpoint
+from llm_mtplx.speculative.decoder import Decoder
+from llm_mtplx.speculative.distributions import Sampling
+from llm_mtplx.speculative.draws import Draws
+from llm_mtplx.speculative.head import MTPHead
+from llm_mtplx.speculative.state import State
+from llm_mtplx.speculative.trunk import Trunk
+
+from ..dictated import LIMITS, keeper, small_model
+from ..speculative.states import assert_equal, named_arrays
+from ..tiny import random_trunk_and_head
+from .talk import Clock, Talk
+
+PRESERVE = {"preserve_thinking": True}
+SYSTEM = {"role": "system", "content": "You answer in short sentences and you are never rude."}
+TIMEOUT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def model() -> LoadedModel:
+    return small_model()
+
+
+@pytest.fixture
+def processes(model: LoadedModel, tmp_path: Path) -> Iterator[Callable[[], Keeper]]:
+    """Each call is what a new process would have: an empty bank, and the store as it was left."""
+    opened: list[ColdStore] = []
+
+    def start() -> Keeper:
+        if opened:
+            assert opened[-1].flush(TIMEOUT_S)
+        opened.append(ColdStore(tmp_path / "cache"))
+        return keeper(model, Bank(LIMITS, Clock()), opened[-1])
+
+    yield start
+    for store in opened:
+        store.close(TIMEOUT_S)
+
+
+def talk(model: LoadedModel, processes: Callable[[], Keeper], **options: Any) -> Talk:
+    return Talk(model, Bank(LIMITS, Clock()), memory=processes, **options)
+
+
+@pytest.mark.parametrize("draft", [0, 3])
+def test_a_preserving_template_goes_on_from_the_end(model, processes, draft: int) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    assert one.say("One.", depth=draft).restored == 0
+    for text in ("Two.", "Three."):
+        kept = one.turn.decoder.state.position
+        again = one.say(text, depth=3 - draft)
+        assert (again.restored, again.source, again.miss_reason) == (kept, "ssd", None)
+
+
+def test_a_rewriting_template_goes_on_from_the_answer_header(model, processes) -> None:
+    one = talk(model, processes)
+    one.say("One.")
+    for text in ("Two.", "Three."):
+        history = one.messages[:-1]
+        header = model.tokenizer.render(history, {}, generation_prompt=False)
+        again = one.say(text)
+        assert (again.restored, again.source) == (len(model.tokenizer.encode(header)), "ssd")
+
+
+def test_two_conversations_share_their_system_prompt(model, processes) -> None:
+    talk(model, processes, messages=[SYSTEM], name="a").say("One.")
+    other = talk(model, processes, messages=[SYSTEM], name="b").say("Another thing.")
+    system = model.tokenizer.render([SYSTEM], {}, generation_prompt=False)
+    assert (other.restored, other.source) == (len(model.tokenizer.encode(system)), "ssd")
+
+
+def test_the_models_own_ids_come_back(model, processes) -> None:
+    tokenizer = model.tokenizer
+    spelled = [token for letter in "capital" for token in tokenizer.encode(letter)]
+    (eos,) = model.eos_ids
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.", dictated=[*spelled, eos])
+    kept = one.turn.decoder.state.position
+    again = one.say("Two.")
+    assert (again.restored, again.source) == (kept, "ssd")
+    assert one.turn.prompt[:kept][-len(spelled) - 1 :] == [*spelled, eos]
+
+
+def test_one_changed_character_is_tokenized_anew(model, processes) -> None:
+    (eos,) = model.eos_ids
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.", dictated=[*model.tokenizer.encode("capital"), eos])
+    kept = one.turn.decoder.state.position
+    one.messages[-1]["content"] = "capitol"
+    assert one.say("Two.").restored < kept
+
+
+@pytest.mark.parametrize("ended", ["stop", "limit"])
+def test_cut_answers_are_gone_on_from(model, processes, ended: str) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    ids = model.tokenizer.encode("The capital of France is Paris.")
+    options: dict[str, Any] = {"stop": ("ance",)} if ended == "stop" else {"max_tokens": 3}
+    one.say("One.", dictated=ids, **options)
+    kept = one.turn.decoder.state.position
+    assert one.say("Two.").restored == kept
+
+
+@pytest.mark.parametrize(
+    ("cache", "persist", "files", "restored"),
+    [
+        ("on", True, True, True),
+        ("on", False, False, False),
+        ("write-only", True, True, False),
+        ("off", True, False, False),
+    ],
+)
+def test_modes(model, processes, tmp_path: Path, cache, persist, files, restored) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.", cache=cache, persist=persist)
+    again = one.say("Two.", cache=cache, persist=persist)
+    assert any((tmp_path / "cache").rglob("*.st")) is files
+    assert bool(again.restored) is restored
+    if cache != "on":
+        assert again.miss_reason == Reason.CACHE_OFF
+
+
+def test_off_leaves_nothing_in_the_bank(model) -> None:
+    bank = Bank(LIMITS, Clock())
+    Talk(model, bank, template=PRESERVE).say("One.", cache="off")
+    assert bank.sessions == ()
+
+
+@pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
+def test_a_damaged_file_is_a_miss_with_a_reason(model, processes, tmp_path, damage) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.")
+    processes()
+    for file in (tmp_path / "cache").rglob("*.st"):
+        raw = bytearray(file.read_bytes())
+        raw[len(raw) // 2] ^= 1
+        if damage == "delete":
+            file.unlink()
+        else:
+            file.write_bytes(raw if damage == "flip" else raw[:-7])
+    again = one.say("Two.")
+    assert again.restored == 0
+    assert again.miss_reason in (Reason.CORRUPT_CHECKPOINT, Reason.FILE_GONE)
+    healed = one.say("Three.")
+    assert (healed.restored > again.prompt_tokens - 10, healed.source) == (True, "ssd")
+
+
+Tiny = tuple[Trunk, MTPHead]
+
+
+@pytest.fixture(scope="module", params=["float32", "bfloat16"])
+def tiny(request: pytest.FixtureRequest) -> Tiny:
+    trunk, head = random_trunk_and_head()
+    if request.param == "bfloat16":
+        trunk.model.set_dtype(mx.bfloat16)
+        head.set_dtype(mx.bfloat16)
+    return trunk, head
+
+
+IDS = np.random.default_rng(3).integers(0, 64, 600).tolist()
+
+
+@pytest.fixture(scope="module")
+def prefilled(tiny: Tiny) -> Decoder:
+    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    list(decoder.prefill(IDS[:520]))
+    return decoder
+
+
+@pytest.mark.parametrize("position", [2, 48, 255, 256, 257, 258, 511, 512, 513])
+@pytest.mark.parametrize("with_head", [True, False])
+def test_states_survive_bit_for_bit(
+    tiny: Tiny, tmp_path: Path, position: int, with_head: bool
+) -> None:
+    trunk, head = tiny[0], tiny[1] if with_head else None
+    decoder = Decoder(trunk, head, Sampling(), Draws(0))
+    list(decoder.prefill(IDS[:position]))
+    store = ColdStore(tmp_path)
+    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    assert store.flush(TIMEOUT_S)
+    found = store.lookup("f", IDS)
+    assert found.position == position
+    read, _ = read_line(store, found, IDS, State.empty(trunk, head))
+    assert read is not None
+    state, checkpoint = read
+    assert state.ids == IDS[:position]
+    assert checkpoint.position == position
+    assert_equal(named_arrays(state), named_arrays(decoder.state))
+
+    # And it goes on as the original does.
+    other = Decoder(trunk, head, Sampling(), Draws(0), state=state)
+    for each in (decoder, other):
+        list(each.prefill(IDS[position : position + 3]))
+    assert_equal(named_arrays(other.state), named_arrays(decoder.state))
+    store.close(TIMEOUT_S)
+
+
+def test_a_turn_writes_only_what_is_new(tiny: Tiny, tmp_path: Path) -> None:
+    trunk, head = tiny
+    decoder = Decoder(trunk, head, Sampling(), Draws(0))
+    store = ColdStore(tmp_path)
+    list(decoder.prefill(IDS[:300]))
+    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    assert store.flush(TIMEOUT_S)
+    first = store.report().written_bytes
+    list(decoder.prefill(IDS[300:310]))
+    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    assert store.flush(TIMEOUT_S)
+    report = store.report()
+    assert report.blocks == 1
+    # The second save has the tail's rows and a state, not the 256 rows of the block again.
+    block_rows = 256 * 2 * 32 * 2 * (2 + 1) * (4 if decoder.state.hidden.dtype == mx.float32 else 2)
+    assert report.written_bytes - first < first - block_rows // 2
+    store.close(TIMEOUT_S)
+
+
+def test_saving_keeps_no_view_of_what_goes_on_being_written(tiny: Tiny, tmp_path: Path) -> None:
+    """The saved rows are those of the moment of saving."""
+    trunk, head = tiny
+    decoder = Decoder(trunk, head, Sampling(), Draws(0))
+    list(decoder.prefill(IDS[:100]))
+    before = named_arrays(decoder.state)
+    started = []
+    store = ColdStore(tmp_path, failpoint=started.append)
+    checkpoint = Checkpoint.of(decoder.state)
+    save_line(store, "f", decoder.state, checkpoint, "c")
+    decoder.state.cache[-1].trim(50)
+    list(decoder.prefill(IDS[200:250]))
+    assert store.flush(TIMEOUT_S)
+    read, _ = read_line(store, store.lookup("f", IDS), IDS, State.empty(trunk, head))
+    assert read is not None and started
+    assert_equal(named_arrays(read[0]), before)
+    store.close(TIMEOUT_S)

@@ -84,10 +84,10 @@ class Writer:
         nbytes = sum(file.nbytes for file in job.files)
         with self._changed:
             if self._closed:
-                return self._drop("closed")
+                return self._refuse(job, "closed")
             # A single save larger than the whole queue must still get through.
-            if self.pending_bytes and self.pending_bytes + nbytes > self._backlog_bytes:
-                return self._drop("backlog_full")
+            if nbytes and self.pending_bytes and self.pending_bytes + nbytes > self._backlog_bytes:
+                return self._refuse(job, "backlog_full")
             self._jobs.append(job)
             self._keys.update(file.wanted.key for file in job.files)
             self._unfinished += 1
@@ -279,13 +279,13 @@ class Writer:
 
     # The following run with `_changed` held.
 
-    def _drop(self, reason: DropReason) -> DropReason:
-        self.drops[reason] += 1
+    def _refuse(self, job: Job, reason: DropReason) -> DropReason:
+        if job.touched is None:
+            self.drops[reason] += 1
         return reason
 
     def _discard(self, job: Job, reason: DropReason) -> None:
-        if job.touched is None:
-            self._drop(reason)
+        self._refuse(job, reason)
         for file in job.files:
             self._release(file)
         job.files.clear()

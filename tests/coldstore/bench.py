@@ -22,6 +22,7 @@ from llm_mtplx.coldstore import (
     Header,
     Save,
     Section,
+    pointer,
 )
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
@@ -150,6 +151,8 @@ def saving_and_reading(cache_dir: Path, count: int) -> None:
     store.flush(600)
     plain.unlink()
     before = store.report()
+    with timed(f"the exact ids of {count} tokens, from the headers"):
+        assert store.ids(FINGERPRINT, pointer(FINGERPRINT, ids)) == ids
     longer = [*ids, *tokens(300, 2)]
     turn = save_of(longer, store.missing(FINGERPRINT, longer), block, "one")
     with timed("a turn of +300 tokens, until it is all on disk"):
@@ -191,6 +194,8 @@ def looking_up(cache_dir: Path, conversations: int = 100, length: int = 100_000)
             assert store.lookup(FINGERPRINT, parted).reason == "no_checkpoint"
         with timed("  lookup, all known"):
             assert store.lookup(FINGERPRINT, known).position == length
+        with timed("  conversations, for status"):
+            store.report()
         with timed("  which blocks are missing, all known"):
             assert store.missing(FINGERPRINT, known) == []
         store.close(60)

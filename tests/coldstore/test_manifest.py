@@ -89,6 +89,8 @@ def test_a_rebuild_takes_no_file_at_its_name(tmp_path: Path) -> None:
     path = make(tmp_path)
     tip, other = files(tmp_path, "*.st")[:2]
     shutil.copyfile(other, tip)
+    entry, other_entry = files(tmp_path, "*.json")[:2]
+    shutil.copyfile(other_entry, entry)
     (tip.parent / "notes.st").write_text("x")
     (tip.parent / f"{'0' * 64}.st").write_bytes(tip.read_bytes())
     path.unlink()
@@ -97,6 +99,7 @@ def test_a_rebuild_takes_no_file_at_its_name(tmp_path: Path) -> None:
         assert store.reconciled(WAIT)
         assert store.report().checkpoints == 2
         assert store.report().blocks == 4
+        assert len(store._manifest.entries()) == 2
 
 
 def test_a_rebuild_that_was_interrupted_is_begun_again(tmp_path: Path) -> None:

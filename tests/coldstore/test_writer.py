@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+from llm_mtplx.coldstore.entries import read_entry
 
 from .lines import FINGERPRINT, WAIT, files, in_child, killer, opened, restore, save_of, tokens
 from .lines import write as save_turn
@@ -228,6 +229,21 @@ def test_a_file_without_a_row_is_kept_and_not_written_again(tmp_path: Path) -> N
     assert "temp_opened" not in steps
     assert restore(store, IDS)[0].position == 700
     assert store.close(WAIT)
+
+
+def test_a_damaged_entry_is_written_anew(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+    (entry,) = files(tmp_path, "*.json")
+    content = entry.read_bytes()
+    for damaged in (b"", content[:-1], content[:-1] + bytes([content[-1] ^ 1]), b"{}"):
+        entry.write_bytes(damaged)
+        with opened(tmp_path) as store:
+            save_turn(store, IDS)
+        # The time it was made differs: what counts is that it can be read.
+        with entry.open("rb") as file:
+            read = read_entry(file.fileno(), bytes.fromhex(entry.stem))
+        assert (read.conversation, read.position) == ("talk", 700)
 
 
 def test_a_living_writer_s_announcements_stay(tmp_path: Path) -> None:

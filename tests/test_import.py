@@ -51,7 +51,8 @@ def test_commands_that_need_no_model_import_nothing_heavy(llms_own: set[str]) ->
     code = """
 from click.testing import CliRunner
 from llm.cli import cli
-assert CliRunner().invoke(cli, ["mtplx", "models"]).exit_code == 0
+for command in (["models"], ["status"], ["forget", "--all"], ["--help"]):
+    assert CliRunner().invoke(cli, ["mtplx", *command]).exit_code == 0, command
 """
     assert heavy_modules(code) - llms_own == set()
 

@@ -8,8 +8,10 @@ import click
 COMMANDS = {
     "add": "models",
     "doctor": "doctor",
+    "forget": "status",
     "models": "models",
     "remove": "models",
+    "status": "status",
     "tune": "tune",
 }
 

@@ -72,3 +72,19 @@ def test_a_store_that_cannot_be_used_is_a_miss(user_path: Path) -> None:
     cache = last_cache()
     assert cache["restored"] == 0
     assert cache["miss_reason"] in ("store_unavailable", "not_a_store")
+
+
+def test_status_shows_and_forget_removes_a_conversation(user_path: Path) -> None:
+    llm("-m", MODEL, TOLD, "-s", SYSTEM)
+    llm("-c", "What is my name?")
+    report = json.loads(llm("mtplx", "status", "--json"))["ssd_session_cache"]
+    (kept,) = report["conversations"]
+    assert kept["name"].startswith("My name is Tamsin.")
+    assert kept["tokens"] > 40
+    assert report["physical_bytes"] >= kept["bytes"] > 0
+    assert kept["name"] in llm("mtplx", "status")
+    assert "Forgot 1 conversations" in llm("mtplx", "forget", kept["conversation"])
+    assert stored_files(user_path) == []
+    assert "No conversation is kept." in llm("mtplx", "status")
+    assert "Tamsin" in llm("-c", "What is my name?")
+    assert last_cache()["restored"] == 0

@@ -78,7 +78,7 @@ def forget(conversation: str | None, everything: bool, older_than: float | None)
         raise MtplxError(f"Nothing is kept of {conversation!r}. 'llm mtplx status' lists what is.")
     seconds = None if older_than is None else older_than * 86_400
     gone = store.forget(conversation, everything=everything, older_than=seconds)
-    if gone.reason is not None:
+    if gone.reason not in (None, "store_absent"):
         raise MtplxError(f"Not everything could be removed: {gone.reason}. Try again later.")
     click.echo(f"Forgot {gone.conversations} conversations, {size(gone.nbytes)}.")
     if gone.shared_blocks or gone.shared_checkpoints:

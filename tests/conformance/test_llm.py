@@ -66,7 +66,8 @@ def test_chat_remembers() -> None:
 
 
 def test_chat_reads_only_what_is_new() -> None:
-    ok("chat", "-m", MODEL, input=f"{NAME}\n{ASK_NAME}\nexit\n")
+    # A name no other test tells: their sessions are in the same bank.
+    ok("chat", "-m", MODEL, input=f"My name is Quilfor.\n{ASK_NAME}\nexit\n")
     second = last_log()
     cache = second["response_json"]["cache"]
     assert cache["source"] == "ram"

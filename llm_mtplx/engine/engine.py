@@ -7,6 +7,7 @@ import logging
 import os
 import queue
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -39,10 +40,16 @@ class Job:
     def __init__(self, request: Request, sink: Callable[[Event], None]) -> None:
         self.request = request
         self.sink = sink
+        self.abandoned = False  # nobody waits for the end any more
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
         """Stop within one round. Harmless after the end."""
+        self._cancelled.set()
+
+    def abandon(self) -> None:
+        """As ``cancel``, and nothing of the answer is kept unless it has ended already."""
+        self.abandoned = True
         self._cancelled.set()
 
     @property
@@ -62,7 +69,7 @@ class EventStream:
         self._job.cancel()
 
     def __iter__(self) -> Iterator[Event]:
-        """Leaving the loop cancels the turn. Raises what the turn failed with."""
+        """Leaving the loop abandons the turn. Raises what the turn failed with."""
         try:
             while True:
                 event = self._events.get()
@@ -72,7 +79,7 @@ class EventStream:
                 if isinstance(event, Finished):
                     return
         finally:
-            self._job.cancel()
+            self._job.abandon()
 
 
 class Engine:
@@ -138,7 +145,7 @@ class Engine:
                 if isinstance(event, Finished):
                     return
         finally:
-            job.cancel()
+            job.abandon()
 
     def close(self) -> None:
         """Cancel what runs and wait until the thread is idle, a stated time at most.
@@ -152,6 +159,7 @@ class Engine:
         current = self._current
         if current is not None:
             current.cancel()
+        began = time.monotonic()
         idle = threading.Event()
         self._tasks.put(idle.set)
         idle.wait(EXIT_WAIT_S)
@@ -160,7 +168,7 @@ class Engine:
             from ..limits import limits
 
             # What is not written by then is a miss later.
-            store.close(limits().exit_save_s)
+            store.close(max(began + limits().exit_save_s - time.monotonic(), 0.0))
 
     def _run(self) -> None:
         preload()
@@ -185,9 +193,10 @@ class Engine:
             wrapped.__cause__ = error
             turn, event = None, Failed(wrapped)
         self._current = None
+        dropped = job.abandoned
         job.sink(event)
         if turn is not None:
-            self._keep(turn)
+            self._keep(turn, dropped)
 
     def _turn(self, job: Job) -> "Turn":
         from .turn import Turn
@@ -196,10 +205,13 @@ class Engine:
         keeper = self._keepers[job.request.folder]
         return Turn(model, job.request, keeper, job.sink, lambda: job.cancelled)
 
-    def _keep(self, turn: "Turn") -> None:
+    def _keep(self, turn: "Turn", dropped: bool) -> None:
         """The answer is out: what goes wrong from here on is a state less, not an error."""
         try:
-            turn.keep()
+            if dropped:
+                turn.drop_answer()
+            else:
+                turn.keep()
         except Exception as error:
             logger.warning("a turn's state was not kept: %r", error)
 

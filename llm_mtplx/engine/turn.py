@@ -140,10 +140,12 @@ class Turn:
         """The end of the system prompt, and the answer header: where the history ends, before
         anything of the generation prompt."""
         tokenizer, request = self._model.tokenizer, self._request
-        header = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
+        history = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
         first_user = self._text.find("<|im_start|>user")
-        beginnings = [self._text[:first_user] if first_user > 0 else "", header]
-        marks = [len(self._encode(text)) for text in beginnings if self._text.startswith(text)]
+        marks = [len(tokenizer.encode(self._text[:first_user])) if first_user > 0 else 0]
+        if self._text.startswith(history):
+            opening = tokenizer.encode(self._text[len(history) :])
+            marks.append(len(self.prompt) - len(opening))
         return [mark for mark in marks if 0 < mark < len(self.prompt)]
 
     def keep(self) -> None:
@@ -204,8 +206,16 @@ class Turn:
             end=self.decoder.state.position,
         )
 
+    def drop_answer(self) -> None:
+        """Nobody takes the answer: keep what was read of the prompt alone."""
+        checkpoints = self._lease.session.checkpoints
+        self._back_to(checkpoints[-1] if checkpoints else None)
+
     def _undo(self) -> None:
-        session, checkpoint = self._lease.session, self._lease.checkpoint
+        self._back_to(self._lease.checkpoint)
+
+    def _back_to(self, checkpoint: Checkpoint | None) -> None:
+        session = self._lease.session
         if checkpoint is not None:
             go_back(session.state, checkpoint)
             session.cut_to(checkpoint)

@@ -60,6 +60,11 @@ class Talk:
         self._remember()
         return finished
 
+    def begin(self, text: str) -> Turn:
+        """A turn that has not run yet."""
+        self.messages.append({"role": "user", "content": text})
+        return self._turn(self.memory(), {"max_tokens": 12, "temperature": 0})
+
     def _turn(
         self, memory: Keeper, options: dict[str, Any], prompt: list[int] | None = None
     ) -> Turn:

@@ -200,6 +200,20 @@ def test_after_an_error_the_bank_has_what_it_had(model, bank, monkeypatch) -> No
     assert talk.say("Two.").restored == kept
 
 
+def test_an_answer_that_nobody_takes_is_not_kept(model, bank) -> None:
+    talk = Talk(model, bank, template=PRESERVE)
+    talk.say("One.")
+    turn = talk.begin("Two.")
+    turn.run()
+    turn.drop_answer()
+    (session,) = bank.sessions
+    history = model.tokenizer.render(talk.messages, PRESERVE, generation_prompt=False)
+    opening = model.tokenizer.render(talk.messages, PRESERVE)[len(history) :]
+    assert session.ids == turn.prompt[: -len(model.tokenizer.encode(opening))]
+    talk.messages.pop()
+    assert talk.say("Two.").restored == len(session.ids)
+
+
 @pytest.fixture
 def few(model) -> Iterator[tuple[Bank, Clock]]:
     clock = Clock()

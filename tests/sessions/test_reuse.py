@@ -211,7 +211,8 @@ def test_an_answer_that_nobody_takes_is_not_kept(model, bank) -> None:
     opening = model.tokenizer.render(talk.messages, PRESERVE)[len(history) :]
     assert session.ids == turn.prompt[: -len(model.tokenizer.encode(opening))]
     talk.messages.pop()
-    assert talk.say("Two.").restored == len(session.ids)
+    kept = len(session.ids)
+    assert talk.say("Two.").restored == kept
 
 
 @pytest.fixture

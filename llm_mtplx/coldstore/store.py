@@ -69,13 +69,13 @@ class ColdStore:
         """
         return self._find(Chain(fingerprint, ids), needs_checkpoint, deeper_than)
 
-    def read(self, found: Found, place: Place) -> Restored:
+    def read(self, found: Found, place: Place, *, note_use: bool = True) -> Restored:
         """Read what a lookup found into the buffers that ``place`` gives for each file.
 
         ``place`` is called on this thread with headers that have been checked, the checkpoint's
         first. Where a file turns out bad it is dropped and the next position before it is
         tried: only rows before the position in the result, and the state of the checkpoint
-        placed last, are good.
+        placed last, are good. Without ``note_use`` nothing is written, not even the time.
         """
         self._mine()
         done: set[bytes] = set()
@@ -88,7 +88,7 @@ class ColdStore:
             read, failure = read_files(self._blobs, files, place, self._limits.readers, done)
             nbytes += read
             if failure is None:
-                if found.checkpoint is not None:
+                if found.checkpoint is not None and note_use:
                     self._writer.submit(Job(deque(), touched=found.checkpoint))
                 break
             key = failure.wanted.key

@@ -57,6 +57,7 @@ class Turn:
             _said(request),
             lambda: State.empty(model.trunk, model.head),
             request.cache,
+            request.persist,
         )
         self._lease = self._taken.lease
         self._restore_s = time.perf_counter() - before

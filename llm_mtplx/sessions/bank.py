@@ -120,9 +120,6 @@ class Bank:
         self._sessions.append(session)
         self._fit()
 
-    def forget(self) -> None:
-        self._sessions.clear()
-
     def _of(self, model: str) -> list[Session]:
         return [session for session in self._sessions if session.model == model]
 

@@ -162,12 +162,12 @@ class Reader:
 
 
 def read_line(
-    store: ColdStore, found: Found, ids: Sequence[int], empty: State
+    store: ColdStore, found: Found, ids: Sequence[int], empty: State, note_use: bool = True
 ) -> tuple[tuple[State, Checkpoint] | None, MissReason | None]:
     """The state at the deepest position of ``found`` whose files are all good, and why it is not
     deeper."""
     reader = Reader(empty, found.position)
-    restored = store.read(found, reader.place)
+    restored = store.read(found, reader.place, note_use=note_use)
     if restored.position == 0:
         return None, restored.reason
     return reader.state(list(ids[: restored.position])), restored.reason

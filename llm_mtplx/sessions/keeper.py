@@ -97,13 +97,17 @@ class Keeper:
         said: set[tuple[str, str]],
         empty: Callable[[], State],
         mode: Mode,
+        persist: bool,
     ) -> Taken:
-        """A state at the deepest kept position that ``prompt`` begins with."""
+        """A state at the deepest kept position that ``prompt`` begins with.
+
+        Without ``persist`` nothing is written to the store, not even that it was used.
+        """
         if mode != "on":
             lease = Lease(Session(self._model, conversation, empty()), None, Reason.CACHE_OFF)
             return Taken(lease, None, Reason.CACHE_OFF)
         position = self.bank.best_position(self._model, prompt)
-        stored, reason = self._from_store(prompt, position, empty)
+        stored, reason = self._from_store(prompt, position, empty, persist)
         if stored is not None:
             state, checkpoint = stored
             session = Session(self._model, conversation, state, [checkpoint])
@@ -114,7 +118,11 @@ class Keeper:
         return Taken(lease, "ram" if lease.position else None, lease.reason)
 
     def _from_store(
-        self, prompt: Sequence[int], deeper_than: int, empty: Callable[[], State]
+        self,
+        prompt: Sequence[int],
+        deeper_than: int,
+        empty: Callable[[], State],
+        note_use: bool,
     ) -> tuple[tuple[State, Checkpoint] | None, Reason | None]:
         if self._persistence is None:
             return None, None
@@ -127,7 +135,7 @@ class Keeper:
         if found.position == 0:
             return None, why_not_from_store(found.reason)
         try:
-            line, missed = read_line(store, found, prompt, empty())
+            line, missed = read_line(store, found, prompt, empty(), note_use)
             return line, why_not_from_store(missed)
         except (KeyError, ValueError):
             return None, Reason.LAYOUT_REFUSED

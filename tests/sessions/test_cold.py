@@ -134,6 +134,22 @@ def test_modes(model, processes, tmp_path: Path, cache, persist, files, restored
         assert again.miss_reason == Reason.CACHE_OFF
 
 
+def test_reading_without_persisting_changes_no_byte(model, processes, tmp_path: Path) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.")
+    processes()
+
+    def contents() -> dict[str, bytes]:
+        # SQLite's shared memory notes readers as well.
+        files = (p for p in (tmp_path / "cache").rglob("*") if p.is_file())
+        return {str(p): p.read_bytes() for p in files if not p.name.endswith("-shm")}
+
+    before = contents()
+    assert one.say("Two.", persist=False).restored > 0
+    processes()
+    assert contents() == before
+
+
 def test_off_leaves_nothing_in_the_bank(model) -> None:
     bank = Bank(LIMITS, Clock())
     Talk(model, bank, template=PRESERVE).say("One.", cache="off")

@@ -107,7 +107,7 @@ def compare(model: Any, tokens: int, repeats: int) -> dict[str, Any]:
     prompts = [contenders.prompt_ids(model, text) for text in PROMPTS]
     outputs: dict[int, list[int]] = {}
     for _ in range(repeats + 1):  # the first is a warm-up
-        seconds = dict.fromkeys(rates, 0.0)
+        seconds = dict.fromkeys(rates, 0.0)  # a token, summed over the prompts
         counts = {str(depth): contenders.Counts() for depth in DEPTHS}
         for at, prompt in enumerate(prompts):
             ids, spent = contenders.mlx_lm(model, prompt, tokens)
@@ -119,7 +119,7 @@ def compare(model: Any, tokens: int, repeats: int) -> dict[str, Any]:
                     counts[str(depth)].parted += 1
                 seconds[str(depth)] += spent
         for contender, spent in seconds.items():
-            rates[contender].append((tokens - 1) * len(prompts) / spent)
+            rates[contender].append(len(prompts) / spent)
         rounds = {depth: counted.report() for depth, counted in counts.items()}
     medians = {name: statistics.median(values[1:]) for name, values in rates.items()}
     return {

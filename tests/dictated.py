@@ -1,5 +1,7 @@
 """A small random model with the bundled tokenizer that can be told what to say."""
 
+from dataclasses import replace
+
 import mlx.core as mx
 
 from llm_mtplx.catalog.folder import inspect
@@ -10,10 +12,11 @@ from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.sessions.bank import Bank, BankLimits
 from llm_mtplx.sessions.keeper import Keeper, Persistence
 from llm_mtplx.speculative.acceptance import Verdict, accept_greedy
-from llm_mtplx.speculative.decoder import Decoder
+from llm_mtplx.speculative.decoder import Ahead, Decoder
 from llm_mtplx.speculative.distributions import Distribution, Sampling
 from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.state import State
+from llm_mtplx.speculative.upstream import KVCache
 
 from .tiny import random_trunk_and_head
 
@@ -66,3 +69,9 @@ class DictatedDecoder(Decoder):
         # The trunk has forwarded primary and drafts; at first() it has forwarded the prompt.
         at = self.state.position + (self.primary is not None)
         return drafted, accept_greedy(drafted, self.script[at : at + len(drafted) + 1])
+
+    def _launch(self, token: mx.array) -> Ahead:
+        ahead = super()._launch(token)
+        forwarded = next(c.offset for c in self._state.cache if isinstance(c, KVCache))
+        dictated = mx.array([self.script[forwarded]], dtype=mx.uint32)
+        return replace(ahead, best=dictated)

@@ -218,7 +218,7 @@ class Turn:
     def _back_to(self, checkpoint: Checkpoint | None) -> None:
         session = self._lease.session
         if checkpoint is not None:
-            go_back(session.state, checkpoint)
+            go_back(self.decoder.state, checkpoint)
             session.cut_to(checkpoint)
             self._keeper.give_back(session, None, self._request.cache)
 

@@ -4,8 +4,10 @@ Plain decoding is the round of depth 0, so greedy, sampled, plain and drafted de
 implementation.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import mlx.core as mx
 import numpy as np
@@ -19,7 +21,7 @@ from .penalties import Penalties, PenaltySettings
 from .recurrent import Tape
 from .state import MAX_WAITING, State
 from .trunk import Trunk
-from .upstream import recurrence_is_a_kernel
+from .upstream import ArraysCache, recurrence_is_a_kernel
 
 # Rows of one prefill forward. Where the recurrence is a loop of ops the graph grows with rows.
 KERNEL_CHUNK = 2048
@@ -43,6 +45,16 @@ class Window:
     tape: Tape
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """A plain forward that was begun before its token was read."""
+
+    before: list[tuple[ArraysCache, list[mx.array | None]]]  # recurrent arrays it moves on from
+    hidden: mx.array  # [1, 1, H]
+    best: mx.array  # [1], the token after it
+    top: mx.array  # [1], its logit
+
+
 class Decoder:
     """One request's decode. Owns its state; runs on the thread that owns MLX."""
 
@@ -60,10 +72,17 @@ class Decoder:
         self.sampling = sampling
         self.draws = draws
         self.penalties = penalties or Penalties(PenaltySettings())
-        self.state = state or State.empty(trunk, head)
+        self._state = state or State.empty(trunk, head)
+        self._ahead: Ahead | None = None
         self.primary: int | None = None  # emitted, not yet forwarded
         self.hold: int | None = None  # the earliest position rewind() must be able to reach
         self._windows: list[Window] = []
+
+    @property
+    def state(self) -> State:
+        """The state after what has been forwarded and read; nothing is ahead of it."""
+        self._land()
+        return self._state
 
     def prefill(self, ids: list[int], marks: Sequence[int] = ()) -> Iterator[int]:
         """Forward ``ids`` after the state; yields how many are done. Afterwards, ``first()``.
@@ -75,10 +94,10 @@ class Decoder:
         chunk = self._chunk_rows()
         done = 0
         while done < len(ids):
-            before_mark = [m - self.state.position for m in marks if m > self.state.position]
+            before_mark = [m - self._state.position for m in marks if m > self._state.position]
             rows = min(chunk, len(ids) - 1 - done, *before_mark) or 1
             self._forward(ids[done : done + rows])
-            mx.eval(self.state.arrays())
+            mx.eval(self._state.arrays())
             done += rows
             yield done
 
@@ -88,7 +107,7 @@ class Decoder:
 
     def _forward(self, ids: list[int]) -> None:
         """Forward known tokens; the head's history follows one row behind."""
-        state = self.state
+        state = self._state
         hidden = self.trunk.forward(mx.array([ids]), state.cache)
         if state.hidden is not None:
             state.wait(state.hidden, ids[:1])
@@ -100,8 +119,8 @@ class Decoder:
 
     def first(self) -> int:
         """The token after the prefilled ids: emitted, and the first primary."""
-        assert self.state.hidden is not None, "prefill first"
-        logits = self.penalties.apply(self.trunk.logits(self.state.hidden)[0])
+        assert self._state.hidden is not None, "prefill first"
+        logits = self.penalties.apply(self.trunk.logits(self._state.hidden)[0])
         _, verdict = self._judge([], [], logits)
         self.primary = verdict.next_token
         self.penalties.emitted([self.primary])
@@ -113,8 +132,11 @@ class Decoder:
         ``ends(token)`` says that nothing may follow ``token``: text and state stop there.
         """
         assert self.primary is not None, "prefill and first() come before the rounds"
-        primary, state = self.primary, self.state
+        primary, state = self.primary, self._state
         depth = min(depth, room - 1) if self.head is not None else 0
+        if depth == 0 and self.hold is None and self.sampling.greedy and self.penalties.off:
+            return self._plain_round(primary, room)
+        self._land()
         drafts, proposals = self._draft(primary, depth)
 
         tape = Tape() if depth or self.hold is not None else None
@@ -134,6 +156,44 @@ class Decoder:
         self.penalties.emitted(emitted)
         return Round(emitted, depth, verdict.accepted)
 
+    def _plain_round(self, primary: int, room: int) -> Round:
+        """One greedy token. The next forward is begun before this token is read, so that the
+        device does not wait for Python."""
+        state = self._state
+        now = self._ahead or self._launch(mx.array([primary], dtype=mx.uint32))
+        self._ahead = self._launch(now.best) if room > 1 else None
+        _require_finite(now.top)
+        token = _ints(now.best)[0]
+        assert state.hidden is not None
+        self._wait_for_head(state.hidden, primary)
+        state.hidden = now.hidden
+        state.ids.append(primary)
+        self.primary = token
+        return Round([token], 0, 0)
+
+    def _wait_for_head(self, hidden: mx.array, token: int) -> None:
+        self._state.wait(hidden, [token])
+        if len(self._state.waiting_ids) >= MAX_WAITING and self.head is not None:
+            self._state.feed_head(self.trunk, self.head)
+
+    def _launch(self, token: mx.array) -> Ahead:
+        """Forward ``token`` [1], known or not, without waiting for it."""
+        cache = self._state.cache
+        before = [(c, list(c.cache)) for c in cache if isinstance(c, ArraysCache)]
+        hidden = self.trunk.forward(token[None], cache)
+        logits = self.trunk.logits(hidden)[0]
+        best, top = mx.argmax(logits, axis=-1), logits.max(axis=-1)
+        mx.async_eval(best, top)  # type: ignore[no-untyped-call]
+        return Ahead(before, hidden, best, top)
+
+    def _land(self) -> None:
+        """Take back a forward that is ahead of the tokens read."""
+        if self._ahead is not None:
+            for cache, arrays in self._ahead.before:
+                cache.cache = arrays
+            self.trunk.trim(self._state.cache, 1)
+            self._ahead = None
+
     def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
         """``depth`` drafts, each an array [1], and what each was drawn from (none if greedy).
 
@@ -142,7 +202,7 @@ class Decoder:
         """
         if depth == 0:
             return [], []
-        state, head = self.state, self.head
+        state, head = self._state, self.head
         assert head is not None and state.hidden is not None and state.head_cache is not None
         state.wait(state.hidden, [primary])
         hidden = state.feed_head(self.trunk, head)
@@ -172,17 +232,17 @@ class Decoder:
 
         ``logits`` [depth + 1, V]: the trunk's after the primary and after each draft.
         """
-        finite = mx.isfinite(logits.max(axis=-1)).all()
+        top = logits.max(axis=-1)
         tokens = mx.concatenate(drafts) if drafts else mx.array([], dtype=mx.uint32)
         if self.sampling.greedy:
             best = mx.argmax(logits, axis=-1)
-            mx.eval(best, finite, tokens)
-            _require_finite(finite)
+            mx.eval(best, top, tokens)
+            _require_finite(top)
             drafted = _ints(tokens)
             return drafted, accept_greedy(drafted, _ints(best))
         candidates = Candidates(logits, self.sampling)
-        mx.eval(candidates.arrays, finite, tokens)
-        _require_finite(finite)
+        mx.eval(candidates.arrays, top, tokens)
+        _require_finite(top)
         drafted = _ints(tokens)
         return drafted, accept_sampled(drafted, proposals, candidates.distributions(), self.draws)
 
@@ -190,7 +250,7 @@ class Decoder:
         self, primary: int, accepted: list[int], hidden: mx.array, tape: Tape | None, drafted: int
     ) -> None:
         """Leave the state as if only the primary and the accepted drafts had been forwarded."""
-        state = self.state
+        state = self._state
         assert state.hidden is not None
         keep = 1 + len(accepted)
         if tape is not None:
@@ -198,9 +258,7 @@ class Decoder:
             if self.hold is not None:
                 self._windows.append(Window(state.position, state.hidden, hidden, tape))
         if drafted == 0:
-            state.wait(state.hidden, [primary])
-            if len(state.waiting_ids) >= MAX_WAITING and self.head is not None:
-                state.feed_head(self.trunk, self.head)
+            self._wait_for_head(state.hidden, primary)
         state.wait(hidden[:, : keep - 1], accepted)
         state.hidden = hidden[:, keep - 1 : keep]
         state.ids += [primary, *accepted]
@@ -210,30 +268,34 @@ class Decoder:
 
     def rewind(self, position: int) -> None:
         """Go back to ``position`` >= hold, as if nothing after it had been forwarded or emitted."""
+        self._land()
         self.primary = None
-        back = self.state.position - position
+        back = self._state.position - position
         if back <= 0:
             return
         window = next(w for w in reversed(self._windows) if w.start <= position)
         keep = position - window.start
         window.tape.cut(keep)
-        self.trunk.trim(self.state.cache, back)
-        self.state.forget(position)
-        self.state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
+        self.trunk.trim(self._state.cache, back)
+        self._state.forget(position)
+        self._state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
         self._windows = []
 
     def settle(self) -> None:
         """Forward the last emitted token and the waiting rows, so that the state is whole."""
+        self._land()
         if self.primary is not None:
             self._forward([self.primary])
             self.primary = None
-        if self.head is not None and self.state.waiting_ids:
-            self.state.feed_head(self.trunk, self.head)
-        mx.eval(self.state.arrays())
+        if self.head is not None and self._state.waiting_ids:
+            self._state.feed_head(self.trunk, self.head)
+        mx.eval(self._state.arrays())
 
 
-def _require_finite(finite: mx.array) -> None:
-    if not finite.item():
+def _require_finite(top: mx.array) -> None:
+    """``top``: the largest logit of each row. The largest of anything and NaN is NaN."""
+    values = cast(list[float], top.tolist())
+    if not all(map(math.isfinite, values)):
         raise EngineError(
             "The model computed logits that are not finite (NaN or infinity), so this answer "
             "cannot go on. Nothing of it was kept; check the model's files."

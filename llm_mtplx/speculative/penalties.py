@@ -34,6 +34,10 @@ class Penalties:
         self._counts: mx.array | None = None
         self._answer: list[int] = []  # until then
 
+    @property
+    def off(self) -> bool:
+        return self._settings.off
+
     def emitted(self, tokens: Sequence[int]) -> None:
         """``tokens`` are part of the answer now."""
         if self._settings.off:

@@ -124,6 +124,20 @@ def test_real_head_and_plain_give_the_same_ids(
     assert_equal(named_arrays(decoder.state), fresh(len(PROMPT) + LENGTH))
 
 
+def test_every_plain_round_leaves_the_plain_state(tiny: Tiny, oracle: list[int], fresh) -> None:
+    """Although the next forward has begun by then."""
+    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    list(decoder.prefill(PROMPT))
+    ids = [decoder.first()]
+    for number in range(12):
+        ids += decoder.round(0, LENGTH, never).tokens
+        if number % 3 == 0:
+            position = decoder.state.position
+            assert decoder.state.cache[-1].offset == position
+            assert_equal(settled_arrays(decoder.state, tiny), fresh(position))
+    assert PROMPT + ids == oracle[: len(PROMPT) + len(ids)]
+
+
 def test_without_a_head(tiny: Tiny, oracle: list[int]) -> None:
     decoder = Decoder(tiny[0], None, Sampling(), Draws(0))
     ids = generate(decoder, PROMPT, LENGTH, depth=3)

@@ -1,12 +1,11 @@
 """The models a user can name: the bundled one and those they have added."""
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import jsonfile
 from ..demo import MODEL_DIR
 from ..errors import MtplxError
 from ..settings import registry_path
@@ -86,11 +85,6 @@ def _read_registry() -> dict[str, Any]:
 def _write_registry(models: dict[str, Any]) -> None:
     path = registry_path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, prefix=".models-", encoding="utf-8", delete=False
-        ) as file:
-            json.dump({"models": models}, file, indent=2)
-        os.replace(file.name, path)
+        jsonfile.write(path, {"models": models})
     except OSError as error:
         raise MtplxError(f"{path} cannot be written: {error}.") from None

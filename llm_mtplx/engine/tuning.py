@@ -4,17 +4,15 @@ A record holds for one set of model files, machine, backend, BLAS and versions; 
 of them makes it another key, so no stale record is ever used.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 import platform
 import statistics
-import tempfile
 import time
 from dataclasses import dataclass
-from typing import Any
 
+from .. import jsonfile
 from ..catalog.folder import ModelFolder
 from ..settings import tuning_path
 from ..speculative.decoder import Decoder
@@ -70,20 +68,16 @@ def _seconds(model: LoadedModel, prompt: list[int], tokens: int, depth: int) -> 
 
 
 def save(folder: ModelFolder, measured: Measured) -> None:
-    records = _read()
+    records = jsonfile.read_or_empty(tuning_path())
     records[record_key(folder)] = {
         "depth": measured.depth,
         "tokens_per_s": {str(d): round(rate, 2) for d, rate in measured.tokens_per_s.items()},
     }
-    path = tuning_path()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
-        json.dump(records, file, indent=1)
-    os.replace(file.name, path)
+    jsonfile.write(tuning_path(), records)
 
 
 def recorded_depth(folder: ModelFolder) -> int | None:
-    record = _read().get(record_key(folder))
+    record = jsonfile.read_or_empty(tuning_path()).get(record_key(folder))
     depth = record.get("depth") if isinstance(record, dict) else None
     return depth if isinstance(depth, int) and depth in DEPTHS else None
 
@@ -99,11 +93,3 @@ def record_key(folder: ModelFolder) -> str:
         **{name: told[name] for name in ("backend", "blas", "versions", "memory_bytes")},
     }
     return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-
-
-def _read() -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        records = json.loads(tuning_path().read_text(encoding="utf-8"))
-        if isinstance(records, dict):
-            return records
-    return {}

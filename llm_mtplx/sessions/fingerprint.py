@@ -9,14 +9,13 @@ RAM.
 import contextlib
 import hashlib
 import json
-import os
-import tempfile
 import threading
 from pathlib import Path
 from typing import Any
 
 import xxhash
 
+from .. import jsonfile
 from ..catalog.folder import ModelFolder
 
 INLINE_BYTES = 256 << 20  # hashed at once; more goes to the background
@@ -64,19 +63,16 @@ class Fingerprint:
         blob = _hub_blob(file)
         if blob is not None:
             return blob
-        entry = _read(self._memo).get(str(file.resolve()))
+        entry = jsonfile.read_or_empty(self._memo).get(str(file.resolve()))
         if isinstance(entry, list) and len(entry) == 2 and entry[0] == _stamp(file):
             return str(entry[1])
         return None
 
     def _remember(self, file: Path, stamp: list[int], value: str) -> None:
-        memo = _read(self._memo)
+        memo = jsonfile.read_or_empty(self._memo)
         memo[str(file.resolve())] = [stamp, value]
         with contextlib.suppress(OSError):
-            self._memo.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile("w", dir=self._memo.parent, delete=False) as out:
-                json.dump(memo, out)
-            os.replace(out.name, self._memo)
+            jsonfile.write(self._memo, memo)
 
 
 def _hub_blob(file: Path) -> str | None:
@@ -99,11 +95,3 @@ def _hash_file(file: Path) -> str:
         while chunk := source.read(_CHUNK):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _read(memo: Path) -> dict[str, Any]:
-    with contextlib.suppress(OSError, ValueError):
-        content = json.loads(memo.read_text(encoding="utf-8"))
-        if isinstance(content, dict):
-            return content
-    return {}

@@ -75,7 +75,7 @@ def test_which_processes_load_it() -> None:
         ("metal", "bfloat16", True, False, 3),
         ("cuda", "bfloat16", False, False, 3),
         ("cpu", "float32", False, True, 0),
-        ("cpu", "float32", False, False, 3),
+        ("cpu", "float32", False, False, 1),
         ("cpu", "bfloat16", True, True, 0),
         ("cpu", "float32", True, False, 0),
         ("cpu", "bfloat16", False, True, 1),

@@ -1,8 +1,7 @@
 """The bundled model with the memory traffic of a larger one: same answers, same acceptance.
 
 The residual stream is padded with zeros, heads and MLP neurons are added whose outputs are
-multiplied by zero, and whole layers that add nothing (8 of 12, so that the head weighs a 13th of
-the whole; in a model of 64 layers it is far less). Everything that is only read is random, so
+multiplied by zero, and four whole layers that add nothing. Everything that is only read is random, so
 that the memory is really read. It shows the engine's speed, not a larger model's acceptance.
 """
 
@@ -31,8 +30,8 @@ class Size:
 
 
 SIZES = {
-    "320MB": Size(768, 1536, 12, 12, 12),
-    "540MB": Size(1024, 1920, 12, 16, 16),
+    "320MB": Size(768, 2048, 8, 12, 24),
+    "540MB": Size(1024, 2432, 8, 16, 32),
 }
 
 

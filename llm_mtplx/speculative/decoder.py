@@ -215,7 +215,9 @@ class Decoder:
                 hidden = head(hidden, embedding, state.head_cache)
             logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
             if self.sampling.greedy:
-                drafts.append(mx.argmax(logits, axis=-1).astype(mx.uint32))
+                drafts.append(mx.argmax(logits, axis=-1))
+                # The device drafts while Python builds what comes next.
+                mx.async_eval(drafts[-1])  # type: ignore[no-untyped-call]
             else:
                 candidates = Candidates(logits, self.sampling)
                 mx.eval(candidates.arrays)

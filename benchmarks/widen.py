@@ -1,8 +1,9 @@
 """The bundled model with the memory traffic of a larger one: same answers, same acceptance.
 
 The residual stream is padded with zeros, heads and MLP neurons are added whose outputs are
-multiplied by zero, and four whole layers that add nothing. Everything that is only read is random, so
-that the memory is really read. It shows the engine's speed, not a larger model's acceptance.
+multiplied by zero, and four whole layers that add nothing. Everything that is only read is
+random, so that the memory is really read. It shows the engine's speed, not a larger model's
+acceptance.
 """
 
 from dataclasses import dataclass, replace

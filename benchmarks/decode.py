@@ -95,7 +95,19 @@ def measure(name: str, tokens: int, repeats: int) -> dict[str, Any]:
     }
     hard, noise = contenders.harden(model, PROMPTS, tokens)
     run["hard"] = {**compare(hard, tokens, repeats), "noise": noise}
+    add_shares(run)
     return run
+
+
+def add_shares(run: dict[str, Any]) -> None:
+    """The share of a round's time that its forwards, timed alone, do not explain."""
+    for kind in ("easy", "hard"):
+        got, costs = run[kind], run["costs"]
+        for depth in DEPTHS[1:]:
+            told = got["rounds"][str(depth)]
+            round_ms = 1000 * told["tokens_per_round"] / got["tokens_per_s"][str(depth)]
+            rows = costs["verify_ratio"][str(depth + 1)] + depth * costs["draft_ratio"]
+            told["outside_forwards"] = round(1 - rows * costs["one_row_ms"] / round_ms, 3)
 
 
 def compare(model: Any, tokens: int, repeats: int) -> dict[str, Any]:

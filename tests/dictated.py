@@ -27,7 +27,9 @@ def small_model() -> LoadedModel:
     tokenizer = ChatTokenizer(MODEL_DIR)
     trunk, head = random_trunk_and_head(vocab_size=len(tokenizer.token_bytes), hidden_size=32)
     eos = frozenset([tokenizer.message_end])
-    return LoadedModel(inspect(MODEL_DIR), trunk, head, tokenizer, eos, 4096, depth=3, key="small")
+    return LoadedModel(
+        inspect(MODEL_DIR), trunk, head, tokenizer, eos, 4096, depth=1, break_even=0.75, key="small"
+    )
 
 
 def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None = None) -> Keeper:

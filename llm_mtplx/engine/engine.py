@@ -246,7 +246,7 @@ class Engine:
 
         model = load(folder, notice)
         depth = recorded_depth(model.folder)
-        return model if depth is None else replace(model, depth=depth)
+        return model if depth is None else replace(model, depth=depth, break_even=0.0)
 
     def tune(self, folder: Path, tokens: int, repeats: int) -> "Measured":
         """Measure which depth is fastest, save it, and use it from now on."""
@@ -260,7 +260,7 @@ class Engine:
                 raise RequestError(f"{folder} has no MTP head: there is no depth to tune.")
             measured = measure(model, tokens, repeats)
             save(model.folder, measured)
-            self._add(folder, replace(model, depth=measured.depth))
+            self._add(folder, replace(model, depth=measured.depth, break_even=0.0))
             return measured
 
         return self.call(task)

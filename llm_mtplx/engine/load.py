@@ -13,7 +13,7 @@ from mlx_lm.utils import load_model
 from ..catalog.folder import ModelFolder, inspect
 from ..chat.tokenizer import ChatTokenizer
 from ..errors import ModelFolderError
-from ..speculative.depth import default_depth
+from ..speculative.depth import BREAK_EVEN, default_depth
 from ..speculative.head import MTPHead
 from ..speculative.trunk import Trunk
 from .facts import WHEEL_BLAS, backend, blas
@@ -29,6 +29,7 @@ class LoadedModel:
     eos_ids: frozenset[int]
     context_window: int  # tokens
     depth: int  # where the request leaves it open
+    break_even: float  # accepted share of first drafts below which that depth may lose
     key: str  # tells the states of different loaded models apart
 
 
@@ -59,6 +60,7 @@ def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
         _eos_ids(config, tokenizer),
         int(folder.text_config.get("max_position_embeddings", trunk.args.max_position_embeddings)),
         _depth(trunk),
+        BREAK_EVEN[backend()],
         key=uuid.uuid4().hex,
     )
 

@@ -13,7 +13,7 @@ from ..errors import RequestError
 from ..sessions.keeper import ANSWER_START, Keeper
 from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder, Round
-from ..speculative.depth import USELESS_DRAFTS
+from ..speculative.depth import ENOUGH_DRAFTS, USELESS_DRAFTS
 from ..speculative.draws import Draws
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
@@ -227,7 +227,8 @@ class Turn:
         if self._request.stop:
             # A stop string may begin in any token that is not wholly shown yet.
             self.decoder.hold = len(self.prompt) + self.answer.whole_tokens
-        depth = 0 if counts.useless else counts.depth
+        losing = self._request.depth is None and counts.below(self._model.break_even)
+        depth = 0 if counts.useless or losing else counts.depth
         done = self.decoder.round(
             depth, self._room - self.answer.tokens, self._model.eos_ids.__contains__
         )
@@ -276,6 +277,12 @@ class _Counts:
     @property
     def useless(self) -> bool:
         return self.wrong_in_a_row >= USELESS_DRAFTS
+
+    def below(self, share: float) -> bool:
+        """Whether enough first drafts were examined, and fewer than ``share`` of them right."""
+        if not self.depth or self.drafted[0] < ENOUGH_DRAFTS:
+            return False
+        return self.accepted[0] < share * self.drafted[0]
 
     def add(self, done: Round) -> None:
         self.rounds += 1

@@ -13,6 +13,12 @@ Backend = Literal["metal", "cuda", "cpu"]
 # A head that was wrong this often in a row is no help for the rest of the answer.
 USELESS_DRAFTS = 64
 
+# Where no measurement of the model exists: drafts examined before their share of right ones is
+# judged, and the share below which first drafts may cost more than they bring. On a small model on
+# a CPU a draft costs half a forward and a verify of two rows 1.3.
+ENOUGH_DRAFTS = 48
+BREAK_EVEN = {"cpu": 0.75, "metal": 0.4, "cuda": 0.4}
+
 
 def default_depth(backend: Backend, dtype: str, quantized: bool, own_blas: bool) -> int:
     """A depth that does not lose to plain decoding.

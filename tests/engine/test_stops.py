@@ -126,6 +126,44 @@ def test_the_context_window_ends_the_answer(model: LoadedModel, ids: list[int]) 
     assert turn.decoder.state.position == small.context_window
 
 
+@pytest.mark.parametrize(
+    ("asked", "wrong_every", "drafted"),
+    [
+        (None, 2, 48),  # half of the drafts wrong: auto stops drafting once it has seen enough
+        (None, 10, None),  # one in ten wrong: it goes on
+        (1, 2, None),  # a depth that was asked for stays
+    ],
+)
+def test_auto_stops_drafting_where_it_would_lose(
+    model, ids, asked: int | None, wrong_every: int, drafted: int | None
+) -> None:
+    class Sometimes(DictatedDecoder):
+        drafts = 0
+
+        def _draft(self, primary, depth):
+            if depth:
+                self.drafts += 1
+            self.wrong_at = 0 if self.drafts % wrong_every == 0 else None
+            return super()._draft(primary, depth)
+
+    request = Request(
+        "m",
+        MODEL_DIR,
+        [{"role": "user", "content": "x"}],
+        temperature=0,
+        depth=asked,
+        max_tokens=200,
+    )
+    turn = Turn(model, request, ram_only(model), lambda event: None, lambda: False)
+    turn.decoder = Sometimes(model, turn.prompt, (ids * 40)[:220])
+    finished = turn.run()
+    assert finished.output_tokens == 200
+    if drafted is None:
+        assert finished.drafted[0] > 80
+    else:
+        assert finished.drafted[0] == drafted
+
+
 @pytest.mark.parametrize("depth", [1, 4])
 def test_a_useless_head_switches_itself_off_and_says_so_once(model, ids, depth: int) -> None:
     dictated = (ids * 20)[:120]

@@ -95,8 +95,10 @@ class Candidates:
         self, row: int, ids: npt.NDArray[np.uint32], values: npt.NDArray[np.float32], tied: np.bool_
     ) -> Distribution:
         if tied:
-            logits = np.array(self._logits[row].astype(mx.float32)).astype(np.float64)
-            return shape(np.arange(len(logits)), logits, self._sampling)
+            # All that reach the k-th value: which of them stay is for shape() to say.
+            logits = np.array(self._logits[row].astype(mx.float32))
+            reaching = np.flatnonzero(logits >= values.min())
+            return shape(reaching, logits[reaching].astype(np.float64), self._sampling)
         ascending = np.argsort(ids)
         return shape(
             ids[ascending].astype(np.int64), values[ascending].astype(np.float64), self._sampling

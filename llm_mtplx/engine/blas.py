@@ -1,7 +1,7 @@
 """A faster BLAS for MLX on Linux CPUs.
 
-The mlx CPU wheel carries the reference BLAS, which is tens of times slower than OpenBLAS on
-float32 matrices. Its symbols can be interposed: whatever library has them when libmlx is loaded
+The mlx CPU wheel carries the reference BLAS, which is much slower than OpenBLAS on float32
+matrices. Its symbols can be interposed: whatever library has them when libmlx is loaded
 is used by the whole process. So this is done in processes that are llm itself, and elsewhere
 only where LLM_MTPLX_BLAS asks for it.
 """

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 BLOCK = 128  # ids whose maximum is taken first when a large vocabulary is searched
+SPARE = 44  # candidates beyond the top k: in bfloat16 the k-th value is rarely alone
 
 Ids = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -48,7 +49,8 @@ class Distribution:
 def shape(ids: Ids, logits: Floats, sampling: Sampling) -> Distribution:
     """The distribution over candidates ``ids`` [m], ascending, with ``logits`` [m].
 
-    The candidates must hold every id of the top k (all ids where top-k is off).
+    The candidates must hold every id that reaches the k-th largest logit (all ids where top-k is
+    off).
     """
     scaled = logits / sampling.temperature
     # Best first; at ties the lower id first.
@@ -79,7 +81,7 @@ class Candidates:
         """``logits`` [T, V], lazy or not; nothing is computed yet."""
         self._logits = logits
         self._sampling = sampling
-        if 0 < sampling.top_k < logits.shape[-1]:
+        if 0 < sampling.top_k < logits.shape[-1] - SPARE:
             self.arrays = list(_top(logits, sampling.top_k))
         else:
             self.arrays = [logits.astype(mx.float32)]
@@ -92,12 +94,17 @@ class Candidates:
         return [self._from_top(row, *arrays) for row, arrays in enumerate(zip(*host, strict=True))]
 
     def _from_top(
-        self, row: int, ids: npt.NDArray[np.uint32], values: npt.NDArray[np.float32], tied: np.bool_
+        self,
+        row: int,
+        ids: npt.NDArray[np.uint32],
+        values: npt.NDArray[np.float32],
+        last: np.float32,
+        crowded: np.bool_,
     ) -> Distribution:
-        if tied:
+        if crowded:
             # All that reach the k-th value: which of them stay is for shape() to say.
             logits = np.array(self._logits[row].astype(mx.float32))
-            reaching = np.flatnonzero(logits >= values.min())
+            reaching = np.flatnonzero(logits >= last)
             return shape(reaching, logits[reaching].astype(np.float64), self._sampling)
         ascending = np.argsort(ids)
         return shape(
@@ -105,32 +112,36 @@ class Candidates:
         )
 
 
-def _top(logits: mx.array, k: int) -> tuple[mx.array, mx.array, mx.array]:
-    """Of each row of ``logits`` [T, V]: ids [T, k] and values [T, k] of the k largest, and
-    whether more than k ids reach the k-th value [T], so that chance chose among them.
+def _top(logits: mx.array, k: int) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+    """Of each row of ``logits`` [T, V]: ids [T, n] and values [T, n] of the n = k
+    largest, the k-th largest value [T], and whether more than n ids reach that [T], so that
+    chance chose among them.
 
-    A large vocabulary is searched in two levels: the k largest lie in the k blocks with the
+    A large vocabulary is searched in two levels: the n largest lie in the n blocks with the
     largest maxima.
     """
+    logits = logits.astype(mx.float32)  # exact, and faster to search on a CPU than bfloat16
     rows, vocabulary = logits.shape
-    if vocabulary <= 2 * k * BLOCK:
-        ids = mx.argpartition(-logits, kth=k - 1, axis=-1)[:, :k]
+    n = k + SPARE
+    if vocabulary <= 2 * n * BLOCK:
+        ids = mx.argpartition(-logits, kth=n - 1, axis=-1)[:, :n]
         values = mx.take_along_axis(logits, ids, axis=-1)
-        reaching = logits >= values.min(axis=-1, keepdims=True)
-        return ids, values.astype(mx.float32), reaching.sum(axis=-1) > k
+        last = mx.sort(values, axis=-1)[:, n - k, None]
+        crowded = (logits >= last).sum(axis=-1) > n
+        return ids, values, last[:, 0], crowded
     if vocabulary % BLOCK:
         padding = BLOCK - vocabulary % BLOCK
         logits = mx.pad(logits, [(0, 0), (0, padding)], constant_values=-mx.inf)
     blocks = logits.reshape(rows, -1, BLOCK)
     maxima = blocks.max(axis=-1)
-    chosen = mx.argpartition(-maxima, kth=k - 1, axis=-1)[:, :k]  # [T, k]
+    chosen = mx.argpartition(-maxima, kth=n - 1, axis=-1)[:, :n]  # [T, n]
     inside = mx.take_along_axis(blocks, chosen[..., None], axis=1).reshape(rows, -1)
-    best = mx.argpartition(-inside, kth=k - 1, axis=-1)[:, :k]
+    best = mx.argpartition(-inside, kth=n - 1, axis=-1)[:, :n]
     values = mx.take_along_axis(inside, best, axis=-1)
     ids = mx.take_along_axis(chosen, best // BLOCK, axis=-1) * BLOCK + best % BLOCK
-    last = values.min(axis=-1, keepdims=True)
-    tied = ((inside >= last).sum(axis=-1) > k) | ((maxima >= last).sum(axis=-1) > k)
-    return ids, values.astype(mx.float32), tied
+    last = mx.sort(values, axis=-1)[:, n - k, None]
+    crowded = ((inside >= last).sum(axis=-1) > n) | ((maxima >= last).sum(axis=-1) > n)
+    return ids, values, last[:, 0], crowded
 
 
 def residual(target: Distribution, draft: Distribution) -> Distribution:

@@ -3,10 +3,10 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_mtplx.speculative.distributions import Candidates, Distribution, Sampling, shape
+from llm_mtplx.speculative.distributions import BLOCK, Candidates, Distribution, Sampling, shape
 
 PROBS = np.array([0.4, 0.05, 0.3, 0.2, 0.05])
 
@@ -48,12 +48,8 @@ def test_prob_of_any_token() -> None:
     assert [distribution.prob(t) for t in (1, 3, 4, 99)] == [0.0] * 4
 
 
-logits_rows = st.lists(
-    # Few values, so that ties are common.
-    st.lists(st.sampled_from([-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]), min_size=12, max_size=12),
-    min_size=1,
-    max_size=3,
-)
+# So few values that whole crowds tie, some that tie by twos and threes, nearly none that tie.
+DISTINCT = (4, 300, 10**6)
 samplings = st.builds(
     Sampling,
     temperature=st.sampled_from([0.3, 0.6, 1.0, 1.3]),
@@ -63,13 +59,27 @@ samplings = st.builds(
 )
 
 
-@given(logits_rows, samplings)
-def test_candidates_from_the_device_give_the_full_rows_distribution(rows, sampling) -> None:
-    logits = mx.array(rows)
-    candidates = Candidates(logits, sampling)
+@pytest.mark.parametrize("vocabulary", [12, 200, 20_000])
+@given(seed=st.integers(0, 2**32), distinct=st.sampled_from(DISTINCT), sampling=samplings)
+@settings(deadline=None, max_examples=60)
+def test_candidates_from_the_device_give_the_full_rows_distribution(
+    vocabulary: int, seed: int, distinct: int, sampling: Sampling
+) -> None:
+    whole = np.random.default_rng(seed).integers(0, distinct, (2, vocabulary))
+    rows = (whole * (8 / distinct)).astype(np.float32)
+    candidates = Candidates(mx.array(rows), sampling)
     mx.eval(candidates.arrays)
     for row, got in zip(rows, candidates.distributions(), strict=True):
-        want = shape(np.arange(len(row)), np.array(row), sampling)
+        want = shape(np.arange(len(row)), row.astype(np.float64), sampling)
         assert got.ids.tolist() == want.ids.tolist()
         assert got.probs.tolist() == want.probs.tolist()
         assert got.probs.sum() == pytest.approx(1.0)
+
+
+def test_a_tie_with_one_id_in_each_of_many_blocks() -> None:
+    row = np.zeros(BLOCK * 400, np.float32)
+    row[BLOCK - 1 :: BLOCK] = 5.0
+    row[-2:] = 9.0  # a search by partition now takes blocks from anywhere
+    candidates = Candidates(mx.array(row[None]), Sampling(1.0, top_k=3))
+    (got,) = candidates.distributions()
+    assert got.ids.tolist() == [BLOCK - 1, len(row) - 2, len(row) - 1]

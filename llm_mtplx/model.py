@@ -4,7 +4,7 @@ The engine is imported when a prompt runs: every llm command pays for this modul
 """
 
 from collections.abc import AsyncGenerator, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import llm
@@ -19,13 +19,17 @@ from llm.parts import (
 )
 
 from .catalog.entries import Entry
+from .debug import debug, debugging
 from .errors import MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
 from .options import MtplxOptions, stop_strings
 from .progress import ProgressLine
 
 if TYPE_CHECKING:
-    from .engine.protocol import Event, Finished, Progress, Request
+    from .engine.protocol import Event, Finished, Progress, Request, Restored
+
+
+METADATA = "mtplx"  # our key in a part's provider_metadata
 
 
 class _Shared:
@@ -55,8 +59,9 @@ class MtplxModel(_Shared, llm.Model):
         try:
             events = shared_engine().stream(build_request(self.entry, prompt, conversation))
             with first_interrupt_in_chat(events.cancel), ProgressLine() as progress:
+                reply = _Reply(response, progress)
                 for event in events:
-                    yield from _stream_events(event, response, progress)
+                    yield from reply.take(event)
         except MtplxError as error:
             # llm would end the chat; a chat that goes on is worth more than its exit code.
             if not in_chat():
@@ -76,8 +81,9 @@ class AsyncMtplxModel(_Shared, llm.AsyncModel):
 
         with ProgressLine() as progress:
             request = build_request(self.entry, prompt, conversation)
+            reply = _Reply(response, progress)
             async for event in shared_engine().astream(request):
-                for out in _stream_events(event, response, progress):
+                for out in reply.take(event):
                     yield out
 
 
@@ -103,6 +109,7 @@ def build_request(
         messages=messages,
         template_args=template_args,
         conversation=conversation.id if conversation is not None else None,
+        pointer=_latest_pointer(prompt.messages),
         cache=options.cache or "on",
         persist=_is_logged(),
         temperature=options.temperature,
@@ -117,6 +124,17 @@ def build_request(
         max_tokens=options.max_tokens,
         depth=None if options.draft == "auto" else options.draft,
     )
+
+
+def _latest_pointer(messages: list[Message]) -> str | None:
+    """What the latest answer that says so called its state."""
+    for message in reversed(messages):
+        for part in reversed(message.parts if message.role == "assistant" else []):
+            ours = (part.provider_metadata or {}).get(METADATA)
+            told = ours.get("kv") if isinstance(ours, dict) else None
+            if isinstance(told, str):
+                return told
+    return None
 
 
 def _is_logged() -> bool:
@@ -166,29 +184,66 @@ def _template_message(message: Message) -> list[dict[str, Any]]:
     return [out]
 
 
-def _stream_events(
-    event: "Event", response: llm.Response | llm.AsyncResponse, progress: ProgressLine
-) -> Iterator[StreamEvent]:
-    from .engine.protocol import Finished, Notice, Progress, Reasoning, Text
+class _Reply:
+    """Hands the engine's events to llm, for one response."""
 
-    if isinstance(event, Progress):
-        progress.show(_progress_words(event))
-        return
-    progress.clear()
-    if isinstance(event, Text):
-        yield StreamEvent("text", event.text)
-    elif isinstance(event, Reasoning):
-        yield StreamEvent("reasoning", event.text)
-    elif isinstance(event, Notice):
-        click.echo(f"mtplx: {event.line}", err=True)
-    elif isinstance(event, Finished):
-        _record(event, response)
+    def __init__(self, response: llm.Response | llm.AsyncResponse, progress: ProgressLine) -> None:
+        self._response = response
+        self._progress = progress
+        self._restored: Restored | None = None
+        self._said_text = False
+
+    def take(self, event: "Event") -> Iterator[StreamEvent]:
+        from .engine.protocol import Finished, Notice, Progress, Reasoning, Restored, Text
+
+        if isinstance(event, Progress):
+            self._progress.show(progress_words(event, self._restored))
+            return
+        if isinstance(event, Restored):
+            self._restored = event
+            if debugging():
+                debug(restored_words(event))
+            return
+        self._progress.clear()
+        if isinstance(event, Text):
+            self._said_text = True
+            yield StreamEvent("text", event.text)
+        elif isinstance(event, Reasoning):
+            yield StreamEvent("reasoning", event.text)
+        elif isinstance(event, Notice):
+            click.echo(f"mtplx: {event.line}", err=True)
+        elif isinstance(event, Finished):
+            if event.pointer is not None:
+                yield self._pointer_event({METADATA: {"kv": event.pointer}})
+            _record(event, self._response)
+
+    def _pointer_event(self, metadata: dict[str, Any]) -> StreamEvent:
+        """Joins the part before it: an empty text part of its own would be dropped."""
+        kind: Literal["text", "reasoning"] = "text" if self._said_text else "reasoning"
+        return StreamEvent(kind, "", provider_metadata=metadata)
 
 
-def _progress_words(progress: "Progress") -> str:
-    if progress.total:
-        return f"{progress.phase} {progress.done:,} of {progress.total:,} tokens"
-    return f"{progress.phase} the model"
+def progress_words(progress: "Progress", restored: "Restored | None") -> str:
+    """The transient line; what was restored and why not more is part of it."""
+    if not progress.total:
+        return f"{progress.phase} the model"
+    words = f"{progress.phase} {progress.done:,} of {progress.total:,} tokens"
+    if restored is None:
+        return words
+    if restored.tokens:
+        words += f", {restored.tokens:,} of them from {restored.source}"
+    return f"{words} ({restored.miss_reason})" if restored.miss_reason else words
+
+
+def restored_words(restored: "Restored") -> str:
+    from .sessions.reasons import meaning
+
+    words = f"{restored.tokens:,} of {restored.prompt_tokens:,} tokens restored"
+    if restored.source:
+        words += f" from {restored.source} in {restored.seconds * 1000:.0f} ms"
+    if restored.miss_reason:
+        words += f"; {restored.miss_reason}: {meaning(restored.miss_reason)}"
+    return words
 
 
 def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> None:

@@ -15,7 +15,9 @@ class Request:
     folder: Path
     messages: list[dict[str, Any]]  # as the chat template takes them
     template_args: dict[str, Any] = field(default_factory=dict)
-    conversation: str | None = None  # where to look first; never what decides
+    # Where to look first; never what decides.
+    conversation: str | None = None
+    pointer: str | None = None  # the latest earlier answer's Finished.pointer
     cache: Literal["on", "write-only", "off"] = "on"
     persist: bool = True  # False where llm does not log: then nothing reaches the SSD
     temperature: float | None = None
@@ -51,6 +53,17 @@ class Progress:
 
 
 @dataclass(frozen=True)
+class Restored:
+    """What of the prompt need not be read again, told before the rest is read."""
+
+    tokens: int
+    prompt_tokens: int
+    source: Literal["ram", "ssd"] | None
+    miss_reason: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Notice:
     """One line for stderr."""
 
@@ -69,6 +82,7 @@ class Finished:
     rounds: int
     drafted: list[int]  # by position in the draft: how often it was examined
     accepted: list[int]  # by position in the draft: how often it was accepted
+    pointer: str | None  # what the state after this turn will be called on the SSD
     restored: int  # tokens of the prompt that were not read again
     source: Literal["ram", "ssd"] | None  # where they came from
     miss_reason: str | None  # why not more, from sessions/reasons.py
@@ -84,4 +98,4 @@ class Failed:
     error: Exception
 
 
-Event = Text | Reasoning | Progress | Notice | Finished | Failed
+Event = Text | Reasoning | Restored | Progress | Notice | Finished | Failed

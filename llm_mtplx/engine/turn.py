@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import mlx.core as mx
 
@@ -11,6 +12,7 @@ from ..chat.decode import AnswerDecoder, Piece
 from ..chat.history import encode_history
 from ..errors import RequestError
 from ..sessions.keeper import ANSWER_START, Keeper
+from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder, Round
 from ..speculative.depth import ENOUGH_DRAFTS, USELESS_DRAFTS
@@ -19,7 +21,17 @@ from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .defaults import resolve_depth, resolve_penalties, resolve_sampling
 from .load import LoadedModel
-from .protocol import Event, Finished, FinishReason, Notice, Progress, Reasoning, Request, Text
+from .protocol import (
+    Event,
+    Finished,
+    FinishReason,
+    Notice,
+    Progress,
+    Reasoning,
+    Request,
+    Restored,
+    Text,
+)
 
 
 class Turn:
@@ -44,9 +56,13 @@ class Turn:
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
+        self._emitted: list[int] = []
+        self._known: KnownTurn | None = None
         self._counts = _Counts(resolve_depth(model, request))
         tokenizer = model.tokenizer
-        self._known_answers = keeper.known_answers(request.conversation, request.cache)
+        self._known_answers = keeper.known_answers(
+            request.conversation, request.pointer, request.cache
+        )
         self._text = tokenizer.render(request.messages, request.template_args)
         self.prompt = self._encode(self._text)
         self._room = _room(model, request, len(self.prompt))
@@ -95,6 +111,15 @@ class Turn:
 
     def _run(self) -> Finished:
         mx.reset_peak_memory()
+        self._emit(
+            Restored(
+                self._lease.position,
+                len(self.prompt),
+                self._taken.source,
+                self._taken.reason,
+                self._restore_s,
+            )
+        )
         prefilling = time.perf_counter()
         finish = self._read_prompt()
         first_token = prefilled = time.perf_counter()
@@ -104,6 +129,7 @@ class Turn:
             while (finish := self._take(new)) is None:
                 new = self._round()
         self._show(self.answer.finish())
+        self._known = self._known_turn()
         return Finished(
             finish_reason=finish,
             prompt_tokens=len(self.prompt),
@@ -113,9 +139,10 @@ class Turn:
             rounds=self._counts.rounds,
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
+            pointer=self._pointer(),
             restored=self._lease.position,
             source=self._taken.source,
-            miss_reason=self._taken.reason,
+            miss_reason=self._miss_reason(),
             restore_s=self._restore_s,
             ttft_s=first_token - self._started,
             prefill_s=prefilled - prefilling,
@@ -149,45 +176,69 @@ class Turn:
             marks.append(len(self.prompt) - len(opening))
         return [mark for mark in marks if 0 < mark < len(self.prompt)]
 
+    @property
+    def _line(self) -> list[int]:
+        """The ids whose state is kept: those forwarded of the prompt, and the whole tokens of the
+        answer."""
+        if not self._emitted:
+            return self.decoder.state.ids
+        answer = self.answer
+        return self.prompt + self._emitted[: answer.whole_tokens if answer.stopped else None]
+
     def keep(self) -> None:
         """Make the state whole and hand it on, with the answer as the model made it."""
         if self.answer.stopped:
-            self.decoder.rewind(len(self.prompt) + self.answer.whole_tokens)
+            self.decoder.rewind(len(self._line))
         self.decoder.settle()
         session, state = self._lease.session, self.decoder.state
         if state.position == 0:
             return
         session.checkpoints.append(Checkpoint.of(state))
-        if known := self._known_turn():
-            session.turns.append(known)
-        tip = self._tip(known) if self._request.persist else None
+        if self._known:
+            session.turns.append(self._known)
+        tip = session.deepest(self._tip_position) if self._request.persist else None
         self._keeper.give_back(session, tip, self._request.cache)
 
-    def _tip(self, known: KnownTurn | None) -> Checkpoint | None:
-        """The checkpoint that the next turn will find in its prompt: the end of this one where
-        the template repeats the answer as it was generated, else the answer header."""
-        request, tokenizer = self._request, self._model.tokenizer
-        checkpoints = self._lease.session.checkpoints
+    def _pointer(self) -> str | None:
+        if not self._request.persist or not self._emitted:
+            return None
+        tip = self._line[: self._tip_position]
+        return self._keeper.pointer(tip, self.decoder.state, self._request.cache)
+
+    @cached_property
+    def _tip_position(self) -> int:
+        """Where the next turn's prompt will part from this line at the earliest: at the end of it
+        where the template repeats the answer as it was generated, else at the answer header."""
+        request, known = self._request, self._known
         if known is None:
-            return checkpoints[-1]
+            return len(self._line)
         answer = {"role": "assistant", "content": known.text}
         if known.reasoning:
             answer["reasoning_content"] = known.reasoning
         onwards = [*request.messages, answer, {"role": "user", "content": "x"}]
         begins = self._text[: self._text.rfind(ANSWER_START)] + known.message
-        if tokenizer.render(onwards, request.template_args).startswith(begins):
-            return checkpoints[-1]
-        at_header = [c for c in checkpoints if c.position <= self._header]
-        return at_header[-1] if at_header else None
+        if self._model.tokenizer.render(onwards, request.template_args).startswith(begins):
+            return len(self._line)
+        at_header = self._lease.session.deepest(self._header)
+        return at_header.position if at_header else 0
+
+    def _miss_reason(self) -> Reason | None:
+        reason = self._taken.reason
+        answered = any(message["role"] == "assistant" for message in self._request.messages)
+        if reason == Reason.NOTHING_STORED and answered:
+            # Known only now that there are rows to weigh.
+            return self._keeper.why_not_stored(self.decoder.state, self._header)
+        return reason
 
     def _known_turn(self) -> KnownTurn | None:
         """This answer's whole message in the model's own ids; None where it has no exact text."""
         tokenizer = self._model.tokenizer
         opened = self._text.rfind(ANSWER_START)
         end = tokenizer.message_end
-        if opened < 0 or end is None or not self.answer.tokens:
+        if opened < 0 or end is None or not self._emitted:
             return None
-        made = self.decoder.state.ids[len(self.prompt) :]
+        line = self._line
+        made = line[len(self.prompt) :]
         said = tokenizer.decode(made)
         if said is None:
             return None
@@ -204,7 +255,7 @@ class Turn:
             text=self.answer.text,
             reasoning=self.answer.reasoning,
             start=self._header,
-            end=self.decoder.state.position,
+            end=len(line),
         )
 
     def drop_answer(self) -> None:
@@ -245,6 +296,7 @@ class Turn:
 
     def _take(self, tokens: list[int]) -> FinishReason | None:
         """Show newly emitted tokens; returns why the answer ends here, if it does."""
+        self._emitted += tokens
         ended = tokens[-1] in self._model.eos_ids
         self._show(self.answer.add(tokens[:-1] if ended else tokens))
         if self.answer.stopped:

@@ -54,13 +54,24 @@ class Bank:
     def nbytes(self) -> int:
         return sum(session.nbytes for session in self._sessions)
 
-    def known_turns(self, model: str, conversation: str | None) -> dict[str, KnownTurn]:
-        """Answers by the message they decode to; those of ``conversation`` win."""
-        own = sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used))
-        return {turn.message: turn for session in own for turn in session.turns}
+    def known_turns(
+        self, model: str, conversation: str | None, pointer: str | None
+    ) -> dict[str, KnownTurn]:
+        """Answers by the message they decode to. Those of the session that ``pointer`` names win,
+        then those of ``conversation``."""
+        rising = sorted(
+            self._of(model),
+            key=lambda s: (_named(s, pointer), _same(s, conversation), s.last_used),
+        )
+        return {turn.message: turn for session in rising for turn in session.turns}
 
-    def has(self, model: str, conversation: str) -> bool:
-        return any(_same(session, conversation) for session in self._of(model))
+    def has(self, model: str, conversation: str | None, pointer: str | None) -> bool:
+        """Whether the session is here that ``pointer`` names; without one, any of
+        ``conversation``."""
+        return any(
+            _same(session, conversation) if pointer is None else _named(session, pointer)
+            for session in self._of(model)
+        )
 
     def best_position(self, model: str, prompt: Sequence[int]) -> int:
         """The deepest position ``take`` could give of ``prompt``; changes nothing."""
@@ -178,6 +189,10 @@ def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
 
 def _same(session: Session, conversation: str | None) -> bool:
     return conversation is not None and session.conversation == conversation
+
+
+def _named(session: Session, pointer: str | None) -> bool:
+    return pointer is not None and session.pointer == pointer
 
 
 def _retained(checkpoints: list[Checkpoint]) -> list[Checkpoint]:

@@ -173,13 +173,16 @@ def read_line(
     return reader.state(list(ids[: restored.position])), restored.reason
 
 
-def worth_keeping(state: State, checkpoint: Checkpoint, minimum: int | None) -> bool:
-    """Whether reading a line back beats reading its text again: a state weighs as much as many
-    tokens' rows. ``minimum`` tokens where the user has set it."""
+def worth_keeping(state: State, position: int, minimum: int | None) -> bool:
+    """Whether reading a line of ``position`` tokens back beats reading its text again: the
+    recurrent part of ``state`` weighs as much as many tokens' rows. ``minimum`` tokens where the
+    user has set it."""
     if minimum is None:
         caches = [cache for _, cache in _attention(state)]
         if state.head_cache is not None and state.head_cache.keys is not None:
             caches.append(state.head_cache)
         per_token = sum((c.keys.nbytes + c.values.nbytes) // c.keys.shape[2] for c in caches)
-        minimum = max(48, checkpoint.nbytes // max(per_token, 1) // 4)
-    return checkpoint.position >= minimum
+        recurrent = [array for c in state.cache if isinstance(c, ArraysCache) for array in c.cache]
+        fixed = sum(int(array.nbytes) for array in recurrent)
+        minimum = max(48, fixed // max(per_token, 1) // 4)
+    return position >= minimum

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..coldstore import ColdStore
+from ..coldstore import ColdStore, pointer
 from ..speculative.state import State
 from .bank import Bank, Lease
 from .cold import read_line, save_line, worth_keeping
@@ -52,30 +52,61 @@ class Keeper:
         self._message_start = message_start
         self._persistence = persistence
 
-    def known_answers(self, conversation: str | None, mode: Mode) -> dict[str, Sequence[int]]:
-        """The ids of earlier answers' messages, by the text they decode to."""
+    def known_answers(
+        self, conversation: str | None, pointer: str | None, mode: Mode
+    ) -> dict[str, Sequence[int]]:
+        """The ids of earlier answers' messages, by the text they decode to.
+
+        Where two lines say the same in other ids, those that ``pointer`` names win, then those
+        of ``conversation``, then the latest.
+        """
         if mode != "on":
             return {}
-        turns = self.bank.known_turns(self._model, conversation)
+        turns = self.bank.known_turns(self._model, conversation, pointer)
         known: dict[str, Sequence[int]] = {m: turn.ids for m, turn in turns.items()}
-        if conversation is not None and not self.bank.has(self._model, conversation):
-            known = {**self._stored_answers(conversation), **known}
+        if not self.bank.has(self._model, conversation, pointer):
+            stored = self._stored_answers(conversation, pointer)
+            known = {**known, **stored} if pointer is not None else {**stored, **known}
         return known
 
-    def _stored_answers(self, conversation: str) -> dict[str, Sequence[int]]:
+    def _stored_answers(
+        self, conversation: str | None, pointer: str | None
+    ) -> dict[str, Sequence[int]]:
         persistence = self._persistence
         fingerprint = persistence.fingerprint() if persistence else None
         if persistence is None or fingerprint is None or self._message_start is None:
             return {}
-        found: dict[str, Sequence[int]] = {}
-        entries = persistence.store.tips(conversation)
+        entries = persistence.store.tips(conversation) if conversation is not None else []
         tips = [e for e in entries if e.role == "tip" and e.fingerprint == fingerprint]
         latest = sorted(tips, key=lambda e: (e.created, e.position))[-TIPS_READ:]
-        for tip in latest:
-            ids = persistence.store.ids(fingerprint, tip.checkpoint)
+        lines = [tip.checkpoint for tip in latest]
+        if pointer is not None:
+            lines.append(pointer)
+        found: dict[str, Sequence[int]] = {}
+        for line in lines:
+            ids = persistence.store.ids(fingerprint, line)
             if isinstance(ids, list):
                 found.update(self._answers_in(ids))
         return found
+
+    def pointer(self, line: Sequence[int], state: State, mode: Mode) -> str | None:
+        """What ``line`` will be called on the SSD; None where it will not be there. ``state``
+        has rows of the line, and more or fewer."""
+        persistence = self._persistence
+        fingerprint = persistence.fingerprint() if persistence else None
+        if persistence is None or fingerprint is None or mode == "off":
+            return None
+        if not worth_keeping(state, len(line), persistence.min_tokens):
+            return None
+        return pointer(fingerprint, line)
+
+    def why_not_stored(self, state: State, position: int) -> Reason:
+        """Why nothing is kept of a conversation that has been going on up to ``position``."""
+        if self._persistence is None:
+            return Reason.NOTHING_STORED
+        if not worth_keeping(state, position, self._persistence.min_tokens):
+            return Reason.TOO_SHORT
+        return Reason.NOTHING_STORED
 
     def _answers_in(self, ids: list[int]) -> dict[str, Sequence[int]]:
         starts = [at for at, token in enumerate(ids) if token == self._message_start]
@@ -107,7 +138,7 @@ class Keeper:
             lease = Lease(Session(self._model, conversation, empty()), None, Reason.CACHE_OFF)
             return Taken(lease, None, Reason.CACHE_OFF)
         position = self.bank.best_position(self._model, prompt)
-        stored, reason = self._from_store(prompt, position, empty, persist)
+        stored, reason = self._from_store(prompt, position, conversation, empty, persist)
         if stored is not None:
             state, checkpoint = stored
             session = Session(self._model, conversation, state, [checkpoint])
@@ -121,6 +152,7 @@ class Keeper:
         self,
         prompt: Sequence[int],
         deeper_than: int,
+        conversation: str | None,
         empty: Callable[[], State],
         note_use: bool,
     ) -> tuple[tuple[State, Checkpoint] | None, Reason | None]:
@@ -133,12 +165,22 @@ class Keeper:
         # At least one token of the prompt must be left to forward.
         found = store.lookup(fingerprint, prompt[:-1], deeper_than=deeper_than)
         if found.position == 0:
-            return None, why_not_from_store(found.reason)
+            reason = why_not_from_store(found.reason)
+            if reason is None and self._kept_by_others(fingerprint, conversation):
+                reason = Reason.WEIGHTS_CHANGED
+            return None, reason
         try:
             line, missed = read_line(store, found, prompt, empty(), note_use)
             return line, why_not_from_store(missed)
         except (KeyError, ValueError):
             return None, Reason.LAYOUT_REFUSED
+
+    def _kept_by_others(self, fingerprint: str, conversation: str | None) -> bool:
+        """Whether all that the store has of the conversation has another fingerprint."""
+        if self._persistence is None or conversation is None:
+            return False
+        entries = self._persistence.store.tips(conversation)
+        return bool(entries) and all(e.fingerprint != fingerprint for e in entries)
 
     def give_back(self, session: Session, tip: Checkpoint | None, mode: Mode) -> None:
         """Keep a whole session; ``tip`` is the checkpoint that outlives the process."""
@@ -147,10 +189,11 @@ class Keeper:
         persistence = self._persistence
         fingerprint = persistence.fingerprint() if persistence else None
         if persistence is not None and fingerprint is not None and tip is not None:
+            session.pointer = pointer(fingerprint, session.ids[: tip.position])
             first = session.checkpoints[0]
             shared = [(first, "prefix")] if first.position < tip.position else []
             for checkpoint, role in [*shared, (tip, "tip")]:
-                if worth_keeping(session.state, checkpoint, persistence.min_tokens):
+                if worth_keeping(session.state, checkpoint.position, persistence.min_tokens):
                     save_line(
                         persistence.store,
                         fingerprint,

@@ -17,6 +17,14 @@ class Reason(StrEnum):
         return member
 
     NOTHING_STORED = "nothing_stored", "nothing that begins like this prompt has been kept"
+    TOO_SHORT = (
+        "too_short",
+        "the conversation was too short to be kept: reading it again is as fast",
+    )
+    WEIGHTS_CHANGED = (
+        "weights_changed",
+        "the conversation was kept by another model, by other weights or other versions",
+    )
     CACHE_OFF = "cache_off", "`-o cache` says that nothing kept may be used"
     TEMPLATE_REWRITES = (
         "template_rewrites",
@@ -58,6 +66,10 @@ _FROM_STORE: dict[MissReason, Reason | None] = {
     "other_version": Reason.OTHER_VERSION,
     "not_a_store": Reason.NOT_A_STORE,
 }
+
+
+def meaning(reason: str) -> str:
+    return next(each.meaning for each in Reason if each == reason)
 
 
 def why_not_from_store(reason: MissReason | None) -> Reason | None:

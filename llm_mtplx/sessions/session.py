@@ -55,6 +55,7 @@ class Session:
     state: State
     checkpoints: list[Checkpoint] = field(default_factory=list)  # ascending positions
     turns: list[KnownTurn] = field(default_factory=list)
+    pointer: str | None = None  # what the line was called when it was last kept on the SSD
     last_used: float = 0.0
 
     @property

@@ -38,6 +38,7 @@ class Talk:
         self.memory = memory or (lambda: keeper(model, self.bank))
         self.template = template or {}
         self.messages: Messages = list(messages or [])
+        self.pointer: str | None = None
 
     def say(self, text: str, dictated: list[int] | None = None, **options: Any) -> Finished:
         """Ask, answer, remember; the answer's ids are compared with those of a cold turn."""
@@ -58,6 +59,7 @@ class Talk:
             assert cold.answer.text == self.turn.answer.text
             assert_equal(named_arrays(self.turn.decoder.state), named_arrays(cold.decoder.state))
         self._remember()
+        self.pointer = finished.pointer
         return finished
 
     def begin(self, text: str) -> Turn:
@@ -74,6 +76,7 @@ class Talk:
             list(self.messages),
             self.template,
             conversation=self.name,
+            pointer=self.pointer,
             **options,
         )
         turn = Turn(self.model, request, memory, lambda event: None, lambda: False)
@@ -89,4 +92,6 @@ class Talk:
         self.messages.append(answer)
 
     def fork(self, name: str | None) -> "Talk":
-        return Talk(self.model, self.bank, name, self.template, self.messages, self.memory)
+        fork = Talk(self.model, self.bank, name, self.template, self.messages, self.memory)
+        fork.pointer = self.pointer
+        return fork

@@ -1,6 +1,7 @@
 """A turn in a new process goes on from the SSD with the ids of a cold run."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,84 @@ def test_the_models_own_ids_come_back(model, processes) -> None:
     again = one.say("Two.")
     assert (again.restored, again.source) == (kept, "ssd")
     assert one.turn.prompt[:kept][-len(spelled) - 1 :] == [*spelled, eos]
+
+
+def spelled(model: LoadedModel, word: str) -> list[int]:
+    """``word`` in ids that the tokenizer would not make of it."""
+    ids = [token for letter in word for token in model.tokenizer.encode(letter)]
+    assert ids != model.tokenizer.encode(word)
+    return [*ids, *model.eos_ids]
+
+
+def test_the_pointer_finds_the_models_own_ids_without_a_conversation(model, processes) -> None:
+    one = talk(model, processes, template=PRESERVE, name=None)
+    one.say("One.", dictated=spelled(model, "capital"))
+    kept = one.turn.decoder.state.position
+    assert one.say("Two.").restored == kept
+
+
+@pytest.mark.parametrize("where", ["ram", "ssd"])
+def test_forks_that_said_the_same_in_other_ids(model, processes, where: str) -> None:
+    """The pointer tells one conversation's lines apart where their text does not."""
+    memory = processes()
+    trunk = talk(model, processes if where == "ssd" else lambda: memory, template=PRESERVE)
+    trunk.say("One.")
+    forks = [trunk.fork("a") for _ in range(2)]
+    answers = [spelled(model, "capital"), [*model.tokenizer.encode("capital"), *model.eos_ids]]
+    lines = []
+    for fork, answer in zip(forks, answers, strict=True):
+        fork.say("Two.", dictated=answer)
+        lines.append(list(fork.turn.decoder.state.ids))
+        assert memory._persistence is not None
+        memory._persistence.store.flush(TIMEOUT_S)
+    for fork, line in zip(forks, lines, strict=True):
+        # In RAM another answer to one question takes the place of the one before.
+        assert fork.say("Three.").restored == len(line)
+        assert fork.turn.prompt[: len(line)] == line
+
+
+def test_junk_for_a_pointer_is_nothing(model, processes) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.")
+    for junk in ("", "../../etc/passwd", "0" * 64, "Z" * 64):
+        one.pointer = junk
+        assert one.say("Again.").restored > 0
+
+
+def test_no_pointer_where_nothing_is_written(model, processes) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    for options in ({"persist": False}, {"cache": "off"}):
+        assert one.say("One.", **options).pointer is None
+    assert one.say("One.", cache="write-only").pointer is not None
+    short = talk(model, lambda: replace_minimum(processes(), 10**6))
+    assert short.say("One.").pointer is None
+
+
+def replace_minimum(memory: Keeper, tokens: int) -> Keeper:
+    assert memory._persistence is not None
+    memory._persistence = replace(memory._persistence, min_tokens=tokens)
+    return memory
+
+
+def test_a_short_conversation_says_so(model, processes) -> None:
+    one = talk(model, lambda: replace_minimum(processes(), 10**6))
+    assert one.say("One.").miss_reason == Reason.NOTHING_STORED
+    assert one.say("Two.").miss_reason == Reason.TOO_SHORT
+
+
+def test_other_weights_are_a_miss_that_says_so(model, processes) -> None:
+    one = talk(model, processes)
+    one.say("One.")
+
+    def other_weights() -> Keeper:
+        memory = processes()
+        memory._persistence = replace(memory._persistence, fingerprint=lambda: "other")
+        return memory
+
+    one.memory = other_weights
+    changed = one.say("Two.")
+    assert (changed.restored, changed.miss_reason) == (0, Reason.WEIGHTS_CHANGED)
+    assert one.say("Three.").restored > 0
 
 
 def test_one_changed_character_is_tokenized_anew(model, processes) -> None:

@@ -1,7 +1,7 @@
 """One turn: a request to tokens, text and figures."""
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,6 +11,7 @@ from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder, Piece
 from ..chat.history import encode_history
 from ..errors import RequestError
+from ..sessions import ladder
 from ..sessions.keeper import ANSWER_START, Keeper
 from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn, go_back
@@ -56,6 +57,7 @@ class Turn:
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
+        self._rungs: list[int] = []
         self._emitted: list[int] = []
         self._known: KnownTurn | None = None
         self._counts = _Counts(resolve_depth(model, request))
@@ -126,8 +128,10 @@ class Turn:
         if finish is None:
             new = [self.decoder.first()]
             first_token = time.perf_counter()
+            saving = self._saving()
             while (finish := self._take(new)) is None:
                 new = self._round()
+                next(saving, None)
         self._show(self.answer.finish())
         self._known = self._known_turn()
         return Finished(
@@ -150,12 +154,18 @@ class Turn:
             peak_memory=mx.get_peak_memory(),
         )
 
+    def _saving(self) -> Iterator[None]:
+        if not self._request.persist:
+            return iter(())
+        return self._keeper.saving(self._lease.session.state, self._header, self._request.cache)
+
     def _read_prompt(self) -> FinishReason | None:
         """Forward what the bank did not have, leaving checkpoints on the way."""
         position = self._lease.position
         marks = self._marks()
         self._header = marks[-1] if marks else len(self.prompt)
-        marks = [mark for mark in marks if mark > position]
+        self._rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
+        marks = sorted({*(mark for mark in marks if mark > position), *self._rungs})
         for done in self.decoder.prefill(self.prompt[position:], marks):
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
@@ -197,7 +207,7 @@ class Turn:
         if self._known:
             session.turns.append(self._known)
         tip = session.deepest(self._tip_position) if self._request.persist else None
-        self._keeper.give_back(session, tip, self._request.cache)
+        self._keeper.give_back(session, tip, self._request.cache, self._rungs)
 
     def _pointer(self) -> str | None:
         if not self._request.persist or not self._emitted:

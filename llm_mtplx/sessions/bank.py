@@ -13,10 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..speculative.state import State
+from . import ladder
 from .reasons import Reason
 from .session import Checkpoint, KnownTurn, Session, copy_to, go_back
 
-TURN_CHECKPOINTS = 2  # kept besides the end of the system prompt
+TURN_CHECKPOINTS = 2  # kept besides the end of the system prompt and the ladder
+DROPPED_KNOWN = 256  # conversations of which it is known why RAM does not hold them
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class BankLimits:
     per_session_bytes: int
     entries: int
     idle_s: float  # 0 keeps sessions until size forces them out
+    pin_s: float = 600.0  # a session over its budget stays so long after its last turn
 
 
 @dataclass
@@ -45,10 +48,17 @@ class Bank:
         self.limits = limits
         self._clock = clock
         self._sessions: list[Session] = []
+        self._dropped: dict[str, Reason] = {}  # conversations that RAM does not hold any more
 
     @property
     def sessions(self) -> tuple[Session, ...]:
         return tuple(self._sessions)
+
+    @property
+    def leases(self) -> tuple[Session, ...]:
+        """Sessions that are kept although they are over the budget of one: at most the latest."""
+        limit = self.limits.per_session_bytes
+        return tuple(session for session in self._sessions if session.nbytes > limit)
 
     @property
     def nbytes(self) -> int:
@@ -109,7 +119,12 @@ class Bank:
         if best is None:
             return Lease(Session(model, conversation, empty()), None, reason)
         checkpoint, session = best
-        if self._goes_on(session, checkpoint, conversation):
+        room = self.limits.total_bytes - self.nbytes
+        if (
+            self._goes_on(session, checkpoint, conversation)
+            # A copy does not fit: the older line leaves RAM for it.
+            or session.nbytes_at(checkpoint) > room
+        ):
             self._sessions.remove(session)
             go_back(session.state, checkpoint)
             leased = session
@@ -125,9 +140,13 @@ class Bank:
     def give_back(self, session: Session) -> None:
         """Keep a session whose state is whole; what the limits do not hold is dropped."""
         session.last_used = self._clock()
-        session.checkpoints = _retained(session.checkpoints)
-        if session.nbytes > self.limits.per_session_bytes:
+        session.checkpoints = _retained(session.checkpoints, len(session.ids))
+        self._dropped.pop(session.conversation or "", None)
+        if session.nbytes > self.limits.total_bytes:
+            self._drop(session, Reason.OVERSIZED)
             return
+        for leased in self.leases:
+            self._drop(leased, Reason.OVERSIZED)
         self._sessions.append(session)
         self._fit()
 
@@ -155,7 +174,7 @@ class Bank:
         own = [s for s in self._of(model) if _same(s, conversation)]
         session = own[-1] if own else (best[1] if best else None)
         if session is None:
-            return Reason.NOTHING_STORED
+            return self._dropped.get(conversation or "", Reason.NOTHING_STORED)
         position = best[0].position if best else 0
         shared = common_prefix(np.asarray(session.ids), wanted)
         if position >= min(len(session.ids), len(wanted) - 1):
@@ -167,17 +186,28 @@ class Bank:
         return Reason.TEMPLATE_REWRITES if unchanged else Reason.HISTORY_EDITED
 
     def _drop_idle(self) -> None:
-        if self.limits.idle_s:
-            oldest = self._clock() - self.limits.idle_s
-            self._sessions = [s for s in self._sessions if s.last_used >= oldest]
+        now = self._clock()
+        for session in self.leases:
+            if session.last_used < now - self.limits.pin_s:
+                self._drop(session, Reason.OVERSIZED)
+        for session in self.sessions:
+            if self.limits.idle_s and session.last_used < now - self.limits.idle_s:
+                self._drop(session, Reason.IDLE)
 
     def _fit(self) -> None:
         """Drop the least recently used until the limits hold."""
         self._sessions.sort(key=lambda session: session.last_used)
-        while len(self._sessions) > self.limits.entries or (
-            len(self._sessions) > 1 and self.nbytes > self.limits.total_bytes
-        ):
-            del self._sessions[0]
+        while len(self._sessions) > self.limits.entries or self.nbytes > self.limits.total_bytes:
+            self._drop(self._sessions[0], Reason.EVICTED)
+
+    def _drop(self, session: Session, reason: Reason) -> None:
+        if session in self._sessions:
+            self._sessions.remove(session)
+        if session.conversation is not None:
+            self._dropped.pop(session.conversation, None)
+            self._dropped[session.conversation] = reason
+            while len(self._dropped) > DROPPED_KNOWN:
+                del self._dropped[next(iter(self._dropped))]
 
 
 def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
@@ -195,10 +225,10 @@ def _named(session: Session, pointer: str | None) -> bool:
     return pointer is not None and session.pointer == pointer
 
 
-def _retained(checkpoints: list[Checkpoint]) -> list[Checkpoint]:
-    """The first (the end of the system prompt, where there is one) and the latest ones."""
+def _retained(checkpoints: list[Checkpoint], length: int) -> list[Checkpoint]:
+    """The first (the end of the system prompt, where there is one), the ladder's, and the latest
+    ones."""
     by_position = {c.position: c for c in checkpoints}
-    ordered = [by_position[position] for position in sorted(by_position)]
-    if len(ordered) <= TURN_CHECKPOINTS + 1:
-        return ordered
-    return [ordered[0], *ordered[-TURN_CHECKPOINTS:]]
+    ordered = sorted(by_position)
+    kept = {*ordered[:1], *ladder.kept(ordered, length), *ordered[-TURN_CHECKPOINTS:]}
+    return [by_position[position] for position in sorted(kept)]

@@ -9,7 +9,7 @@ Runs on the engine's thread. What goes to the store's writer is a copy of the ne
 by nobody else; what comes from it is read straight into the arrays of a new state.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ..coldstore import (
     BLOCK,
     BlockRows,
+    CheckpointRole,
     CheckpointState,
     ColdStore,
     Found,
@@ -43,7 +44,7 @@ def save_line(
     state: State,
     checkpoint: Checkpoint,
     conversation: str | None,
-    role: str = "tip",
+    role: CheckpointRole = "tip",
 ) -> None:
     """Queue what the store lacks of the line up to ``checkpoint``. ``state`` reaches beyond it."""
     ids = state.ids[: checkpoint.position]
@@ -61,7 +62,16 @@ def save_line(
         _section("hidden", checkpoint.hidden),
     ]
     saved = CheckpointState(checkpoint.position, sections)
-    store.save(Save(fingerprint, ids, blocks, saved, conversation, role))  # type: ignore[arg-type]
+    store.save(Save(fingerprint, ids, blocks, saved, conversation, role))
+
+
+def save_blocks(store: ColdStore, fingerprint: str, state: State, end: int) -> Iterator[None]:
+    """Queue the whole blocks before ``end`` that the store lacks, one at each step."""
+    ids = state.ids[:end]
+    for start in store.missing(fingerprint, ids):
+        rows = BlockRows(start, _block_sections(state, start))
+        store.save(Save(fingerprint, ids[: start + BLOCK], [rows]))
+        yield
 
 
 def _block_sections(state: State, start: int) -> list[Section]:

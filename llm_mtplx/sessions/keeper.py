@@ -1,13 +1,13 @@
 """One model's sessions, from RAM and from SSD."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ..coldstore import ColdStore, pointer
+from ..coldstore import CheckpointRole, ColdStore, pointer
 from ..speculative.state import State
 from .bank import Bank, Lease
-from .cold import read_line, save_line, worth_keeping
+from .cold import read_line, save_blocks, save_line, worth_keeping
 from .reasons import Reason, why_not_from_store
 from .session import Checkpoint, Session
 
@@ -182,24 +182,49 @@ class Keeper:
         entries = self._persistence.store.tips(conversation)
         return bool(entries) and all(e.fingerprint != fingerprint for e in entries)
 
-    def give_back(self, session: Session, tip: Checkpoint | None, mode: Mode) -> None:
-        """Keep a whole session; ``tip`` is the checkpoint that outlives the process."""
-        if mode == "off":
-            return
+    def saving(self, state: State, end: int, mode: Mode) -> Iterator[None]:
+        """Hands the whole blocks before ``end``, which do not change any more, to the store: one
+        at each step, so that a long prompt is written while its answer is made."""
         persistence = self._persistence
         fingerprint = persistence.fingerprint() if persistence else None
-        if persistence is not None and fingerprint is not None and tip is not None:
-            session.pointer = pointer(fingerprint, session.ids[: tip.position])
-            first = session.checkpoints[0]
-            shared = [(first, "prefix")] if first.position < tip.position else []
-            for checkpoint, role in [*shared, (tip, "tip")]:
-                if worth_keeping(session.state, checkpoint.position, persistence.min_tokens):
-                    save_line(
-                        persistence.store,
-                        fingerprint,
-                        session.state,
-                        checkpoint,
-                        session.conversation,
-                        role,
-                    )
+        if persistence is None or fingerprint is None or mode == "off":
+            return iter(())
+        if not worth_keeping(state, end, persistence.min_tokens):
+            return iter(())
+        return save_blocks(persistence.store, fingerprint, state, end)
+
+    def give_back(
+        self,
+        session: Session,
+        tip: Checkpoint | None,
+        mode: Mode,
+        rungs: Collection[int] = (),
+    ) -> None:
+        """Keep a whole session; ``tip`` is the checkpoint that outlives the process, and with it
+        the end of the system prompt and those at ``rungs``."""
+        if mode == "off":
+            return
+        if tip is not None:
+            self._persist(session, tip, rungs)
         self.bank.give_back(session)
+
+    def _persist(self, session: Session, tip: Checkpoint, rungs: Collection[int]) -> None:
+        persistence = self._persistence
+        fingerprint = persistence.fingerprint() if persistence else None
+        if persistence is None or fingerprint is None:
+            return
+        session.pointer = pointer(fingerprint, session.ids[: tip.position])
+        roles: dict[int, CheckpointRole] = {session.checkpoints[0].position: "prefix"}
+        roles |= {position: "ladder" for position in rungs if position < tip.position}
+        roles[tip.position] = "tip"
+        for checkpoint in session.checkpoints:
+            role = roles.get(checkpoint.position)
+            if role and worth_keeping(session.state, checkpoint.position, persistence.min_tokens):
+                save_line(
+                    persistence.store,
+                    fingerprint,
+                    session.state,
+                    checkpoint,
+                    session.conversation,
+                    role,
+                )

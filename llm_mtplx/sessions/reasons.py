@@ -35,6 +35,15 @@ class Reason(StrEnum):
         "between_checkpoints",
         "the prompts part between two positions at which the whole state is kept",
     )
+    EVICTED = (
+        "evicted",
+        "the conversation left RAM for others, and is not on the SSD",
+    )
+    IDLE = "idle", "the conversation was not used for long, and is not on the SSD"
+    OVERSIZED = (
+        "oversized",
+        "the conversation is too large for the RAM given to sessions, and is not on the SSD",
+    )
     FINGERPRINT_PENDING = (
         "fingerprint_pending",
         "the model's weights are still being identified; until then nothing goes to or comes "

@@ -8,7 +8,7 @@ from ..speculative.state import State
 from ..speculative.upstream import ArraysCache, KVCache
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Checkpoint:
     """The part of a state that cannot be cut, at one position.
 
@@ -48,7 +48,7 @@ class KnownTurn:
     end: int  # position after its last id in the session; before start once it is left behind
 
 
-@dataclass
+@dataclass(eq=False)
 class Session:
     model: str  # which loaded model the state belongs to
     conversation: str | None
@@ -69,6 +69,16 @@ class Session:
         for checkpoint in self.checkpoints:
             arrays.update({id(a): int(a.nbytes) for a in checkpoint.arrays})
         return sum(arrays.values())
+
+    def nbytes_at(self, checkpoint: Checkpoint) -> int:
+        """Bytes of a copy of the line up to ``checkpoint``."""
+        rows = sum(
+            array.nbytes * checkpoint.position // array.shape[2]
+            for cache in [*self.state.cache, self.state.head_cache]
+            if isinstance(cache, KVCache) and cache.keys is not None
+            for array in (cache.keys, cache.values)
+        )
+        return int(rows) + checkpoint.nbytes
 
     @property
     def last_header(self) -> int:

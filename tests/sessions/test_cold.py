@@ -11,6 +11,7 @@ import pytest
 
 from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.engine.load import LoadedModel
+from llm_mtplx.sessions import ladder
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.keeper import Keeper
@@ -129,6 +130,37 @@ def test_forks_that_said_the_same_in_other_ids(model, processes, where: str) -> 
         # In RAM another answer to one question takes the place of the one before.
         assert fork.say("Three.").restored == len(line)
         assert fork.turn.prompt[: len(line)] == line
+
+
+def long_text(model: LoadedModel, tokens: int) -> str:
+    words = " ".join(f"word{number}" for number in range(tokens))
+    return model.tokenizer.decode(model.tokenizer.encode(words)[:tokens]) or ""
+
+
+@pytest.mark.parametrize("where", ["ram", "ssd"])
+def test_an_edit_late_in_a_long_prompt_goes_on_from_a_rung(
+    model, processes, monkeypatch, where: str
+) -> None:
+    monkeypatch.setattr(ladder, "LONG", 300)
+    monkeypatch.setattr(ladder, "NEAREST", 128)
+    memory = processes()
+    text = long_text(model, 700)
+    one = talk(model, processes if where == "ssd" else lambda: memory, template=PRESERVE)
+    fork = one.fork("a")
+    one.say(text)
+    again = fork.say(f"{text[:-40]} and something else.")
+    assert (again.restored, again.source) == (512, where)
+
+
+def test_blocks_of_the_prompt_are_written_while_the_answer_is_made(
+    model, processes, tmp_path: Path
+) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    turn = one.begin(long_text(model, 700))
+    turn.run()
+    processes()  # which waits for what is queued
+    assert len(list((tmp_path / "cache").rglob("*.kv"))) == 2
+    assert list((tmp_path / "cache").rglob("*.st")) == []
 
 
 def test_junk_for_a_pointer_is_nothing(model, processes) -> None:

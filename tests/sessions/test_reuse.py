@@ -227,7 +227,8 @@ def test_the_least_recently_used_session_goes_first(model, few) -> None:
     for clock.now, name in enumerate("abac"):
         talks[name].say(f"Hello from {name}.")
     assert sorted(s.conversation for s in bank.sessions) == ["a", "c"]
-    assert talks["b"].say("Again.").restored == 0
+    gone = talks["b"].say("Again.")
+    assert (gone.restored, gone.miss_reason) == (0, Reason.EVICTED)
 
 
 def test_idle_sessions_go(model, few) -> None:
@@ -237,15 +238,45 @@ def test_idle_sessions_go(model, few) -> None:
     clock.now = 99
     assert talk.say("Again.").restored > 0
     clock.now = 300
-    assert talk.say("Again.").restored == 0
+    gone = talk.say("Again.")
+    assert (gone.restored, gone.miss_reason) == (0, Reason.IDLE)
 
 
-def test_a_session_over_its_budget_is_not_kept(model) -> None:
-    bank = Bank(BankLimits(10**9, 1000, entries=4, idle_s=0), Clock())
+def test_a_session_over_its_budget_is_leased_while_it_is_active(model) -> None:
+    clock = Clock()
+    bank = Bank(BankLimits(10**9, 1000, entries=4, idle_s=0, pin_s=100), clock)
+    talk = Talk(model, bank, "a", PRESERVE)
+    talk.say("Hello.")
+    assert bank.leases == bank.sessions != ()
+    clock.now = 99
+    assert talk.say("Again.").restored > 0
+    other = Talk(model, bank, "b", PRESERVE)
+    other.say("Hello too.")
+    assert [lease.conversation for lease in bank.leases] == ["b"]
+    gone = talk.say("And again.")
+    assert (gone.restored, gone.miss_reason) == (0, Reason.OVERSIZED)
+    clock.now = 300
+    gone = talk.say("And again.")
+    assert (gone.restored, gone.miss_reason) == (0, Reason.OVERSIZED)
+
+
+def test_a_session_over_the_whole_budget_is_not_kept(model) -> None:
+    bank = Bank(BankLimits(1000, 1000, entries=4, idle_s=0), Clock())
     talk = Talk(model, bank, "a", PRESERVE)
     talk.say("Hello.")
     assert bank.sessions == ()
-    assert talk.say("Again.").restored == 0
+    gone = talk.say("Again.")
+    assert (gone.restored, gone.miss_reason) == (0, Reason.OVERSIZED)
+
+
+def test_a_copy_that_does_not_fit_takes_the_place_of_the_older_line(model) -> None:
+    probe = Bank(LIMITS, Clock())
+    Talk(model, probe, "a", PRESERVE, [SYSTEM]).say("Hello.")
+    bank = Bank(BankLimits(int(probe.nbytes * 1.1), probe.nbytes * 2, entries=9, idle_s=0), Clock())
+    Talk(model, bank, "a", PRESERVE, [SYSTEM]).say("Hello.")
+    other = Talk(model, bank, "b", PRESERVE, [SYSTEM])
+    assert other.say("Quite another question.").restored > 0
+    assert [session.conversation for session in bank.sessions] == ["b"]
 
 
 def test_the_total_budget_holds(model) -> None:

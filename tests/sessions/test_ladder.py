@@ -1,5 +1,7 @@
 """The ladder: where, and which rungs stay while a line grows."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +24,7 @@ def test_distances_double(length: int) -> None:
     assert 1 <= len(positions) <= RUNGS
     assert all(position % BLOCK == 0 for position in positions)
     distances = [length - position for position in positions]
-    for far, near in zip(distances, distances[1:], strict=False):
+    for far, near in pairwise(distances):
         assert abs(far - 2 * near) < 2 * BLOCK
     assert positions[0] <= length / 2 + BLOCK
 

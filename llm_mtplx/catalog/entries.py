@@ -40,6 +40,14 @@ def list_entries() -> tuple[list[Entry], list[str]]:
     return entries, warnings
 
 
+def entry_named(name: str) -> Entry:
+    """The model with this id or alias."""
+    for entry in list_entries()[0]:
+        if name in (entry.model_id, *entry.aliases):
+            return entry
+    raise MtplxError(f"No model is called {name!r}. 'llm mtplx models' lists them.")
+
+
 def add_entry(entry: Entry) -> None:
     registered = _read_registry()
     registered[entry.model_id] = {"path": str(entry.path), "aliases": list(entry.aliases)}

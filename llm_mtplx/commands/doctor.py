@@ -1,12 +1,13 @@
 """``llm mtplx doctor``: is this installation able to answer?"""
 
 import json
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
-from ..catalog.entries import DEMO_ID
+from ..catalog.entries import DEMO_ID, entry_named
 from ..demo import MODEL_DIR
 from ..errors import MtplxError
 
@@ -15,9 +16,16 @@ QUESTION = "What is the capital of France?"
 
 
 @click.command()
+@click.option("verify_", "--verify", is_flag=True, help="Compare answers cold, warm and plain")
+@click.option("model", "-m", "--model", default=DEMO_ID, help="The model to verify")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
-def doctor(json_: bool) -> None:
-    "Check versions, backend, memory, and that the demo model answers"
+def doctor(verify_: bool, model: str, json_: bool) -> None:
+    """Check versions, backend, memory, and that the demo model answers
+
+    With --verify: one question to MODEL, answered cold, going on from RAM and from SSD, and
+    without drafts. The ids are compared; where they part, the gap between the two likeliest
+    tokens tells a near-tie, which rounding may decide, from a fault.
+    """
     from ..engine.engine import shared_engine
 
     engine = shared_engine()
@@ -30,12 +38,20 @@ def doctor(json_: bool) -> None:
     report = engine.call(facts)
     report["advice"] = advice(report)
     report["demo"] = _ask_demo()
+    verified = engine.verify(entry_named(model).path) if verify_ else None
+    if verified is not None:
+        report["verify"] = {"model": model, "holds": verified.holds, **asdict(verified)}
     if json_:
         click.echo(json.dumps(report, indent=2))
     else:
         _print(report)
     if report["demo"]["problem"]:
         raise MtplxError(report["demo"]["problem"])
+    if verified is not None and not verified.holds:
+        raise MtplxError(
+            f"{model} does not answer the same from a restored state. Please report this with "
+            "the output of 'llm mtplx doctor --verify --json'; until then use '-o cache off'."
+        )
 
 
 def advice(report: dict[str, Any]) -> list[str]:
@@ -102,3 +118,20 @@ def _print(report: dict[str, Any]) -> None:
             f"{'':10} {demo['tokens']} tokens in {demo['rounds']} rounds; drafts accepted "
             f"{sum(demo['accepted'])} of {sum(demo['drafted'])} examined"
         )
+    if "verify" in report:
+        _print_verified(report["verify"])
+
+
+def _print_verified(verified: dict[str, Any]) -> None:
+    prompt, answer = verified["prompt_tokens"], len(verified["cold"])
+    click.echo(f"{'verify':10} {verified['model']}: {answer} tokens after a prompt of {prompt}")
+    for way in verified["ways"]:
+        said = "equal to the cold answer"
+        if way["first_difference"] is not None:
+            said = f"parts at token {way['first_difference']}, top-2 gap {way['gap']:.1e}"
+        restored = f"{way['restored']} restored, " if way["restored"] else ""
+        click.echo(f"{'':10} {way['name']}: {restored}{said}")
+    rows = "are those of one by one, bit for bit"
+    if not verified["rows_equal"]:
+        rows = f"differ from one by one by {verified['rows_difference']:.1e} of the largest logit"
+    click.echo(f"{'':10} logits of several rows at once {rows}")

@@ -4,8 +4,7 @@ import json
 
 import click
 
-from ..catalog.entries import DEMO_ID, list_entries
-from ..errors import MtplxError
+from ..catalog.entries import DEMO_ID, entry_named
 
 
 @click.command()
@@ -21,14 +20,12 @@ def tune(model: str, tokens: int, repeats: int, json_: bool) -> None:
     """
     from ..engine.engine import shared_engine
 
-    entries = [e for e in list_entries()[0] if model in (e.model_id, *e.aliases)]
-    if not entries:
-        raise MtplxError(f"No model is called {model!r}. 'llm mtplx models' lists them.")
-    measured = shared_engine().tune(entries[0].path, tokens, repeats)
+    entry = entry_named(model)
+    measured = shared_engine().tune(entry.path, tokens, repeats)
     ratios = measured.ratios()
     if json_:
         rates = {str(d): round(rate, 2) for d, rate in measured.tokens_per_s.items()}
-        report = {"model": entries[0].model_id, "depth": measured.depth, "tokens_per_s": rates}
+        report = {"model": entry.model_id, "depth": measured.depth, "tokens_per_s": rates}
         click.echo(json.dumps(report, indent=2))
         return
     for depth, rate in measured.tokens_per_s.items():

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .load import LoadedModel
     from .tuning import Measured
     from .turn import Turn
+    from .verify import Verified
 
 T = TypeVar("T")
 
@@ -247,6 +248,18 @@ class Engine:
         model = load(folder, notice)
         depth = recorded_depth(model.folder)
         return model if depth is None else replace(model, depth=depth, break_even=0.0)
+
+    def verify(self, folder: Path) -> "Verified":
+        """Compare one answer cold, from RAM, from SSD and without drafts."""
+
+        def task() -> "Verified":
+            from .verify import verify
+
+            if folder not in self._models:
+                self._add(folder, self._load(folder, lambda line: None))
+            return verify(self._models[folder])
+
+        return self.call(task)
 
     def tune(self, folder: Path, tokens: int, repeats: int) -> "Measured":
         """Measure which depth is fastest, save it, and use it from now on."""

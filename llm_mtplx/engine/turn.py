@@ -58,7 +58,7 @@ class Turn:
         self._cancelled = cancelled
         self._header = 0
         self._rungs: list[int] = []
-        self._emitted: list[int] = []
+        self.emitted: list[int] = []
         self._known: KnownTurn | None = None
         self._counts = _Counts(resolve_depth(model, request))
         tokenizer = model.tokenizer
@@ -190,10 +190,10 @@ class Turn:
     def _line(self) -> list[int]:
         """The ids whose state is kept: those forwarded of the prompt, and the whole tokens of the
         answer."""
-        if not self._emitted:
+        if not self.emitted:
             return self.decoder.state.ids
         answer = self.answer
-        return self.prompt + self._emitted[: answer.whole_tokens if answer.stopped else None]
+        return self.prompt + self.emitted[: answer.whole_tokens if answer.stopped else None]
 
     def keep(self) -> None:
         """Make the state whole and hand it on, with the answer as the model made it."""
@@ -210,7 +210,7 @@ class Turn:
         self._keeper.give_back(session, tip, self._request.cache, self._rungs)
 
     def _pointer(self) -> str | None:
-        if not self._request.persist or not self._emitted:
+        if not self._request.persist or not self.emitted:
             return None
         tip = self._line[: self._tip_position]
         return self._keeper.pointer(tip, self.decoder.state, self._request.cache)
@@ -245,7 +245,7 @@ class Turn:
         tokenizer = self._model.tokenizer
         opened = self._text.rfind(ANSWER_START)
         end = tokenizer.message_end
-        if opened < 0 or end is None or not self._emitted:
+        if opened < 0 or end is None or not self.emitted:
             return None
         line = self._line
         made = line[len(self.prompt) :]
@@ -306,7 +306,7 @@ class Turn:
 
     def _take(self, tokens: list[int]) -> FinishReason | None:
         """Show newly emitted tokens; returns why the answer ends here, if it does."""
-        self._emitted += tokens
+        self.emitted += tokens
         ended = tokens[-1] in self._model.eos_ids
         self._show(self.answer.add(tokens[:-1] if ended else tokens))
         if self.answer.stopped:

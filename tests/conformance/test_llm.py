@@ -302,4 +302,6 @@ def test_doctor() -> None:
     assert report["memory_bytes"] > 2**30
     assert "Paris" in report["demo"]["answer"]
     assert report["demo"]["accepted"][0] > 0
-    assert "Paris" in ok("mtplx", "doctor")
+    shown = ok("mtplx", "doctor", "--verify")
+    assert "Paris" in shown
+    assert shown.count("equal to the cold answer") == 3

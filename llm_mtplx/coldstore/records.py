@@ -18,6 +18,13 @@ class StoreLimits:
     busy_s: float = 0.05  # a manifest held by somebody else for longer is a miss
     write_busy_s: float = 5.0  # the same for the background writer
     readers: int = 4  # threads that read files
+    max_bytes: int | None = None  # on disk; None is by the machine
+    write_budget_bytes: int = 128 << 30  # in any hour, of all processes
+    free_floor_bytes: int = 10 << 30  # free on the disk, below which nothing is written
+    grace_s: float = 600.0  # what was in use so lately is not removed
+    reconcile_every_s: float = 3600.0
+    tidy_every_s: float = 600.0
+    duty: float = 0.05  # share of a core that the work in the background takes
 
 
 @dataclass(frozen=True)

@@ -153,9 +153,8 @@ class Manifest:
 
     def blocks(self) -> list[BlockRow]:
         with self._use() as sql:
-            return [
-                BlockRow(*r) for r in sql.execute("SELECT key, parent, start, size FROM blocks")
-            ]
+            rows = sql.execute("SELECT key, parent, start, size FROM blocks")
+            return [BlockRow(*_typed(r, bytes, bytes, int, int)) for r in rows]
 
     def checkpoints(self) -> list[CheckpointRow]:
         with self._use() as sql:

@@ -1,14 +1,14 @@
-"""How much the store may hold: rules on plain numbers."""
+"""How much the store may hold."""
 
 import os
 from dataclasses import dataclass
 from typing import Literal
 
 from .reasons import StoreError
+from .records import StoreLimits
 from .root import StoreRoot
 
 GIB = 1 << 30
-HOUR_S = 3600
 
 DiskState = Literal["ok", "low", "full"]
 
@@ -36,9 +36,23 @@ class Room:
             return "full"
         return "low" if self.stored + self.free - self.floor < 2 * self.largest else "ok"
 
-    def lacking(self, more: int = 0) -> int:
-        """Bytes that must go before ``more`` fit."""
-        return max(self.stored + more - self.cap, 0)
+    def over(self, more: int = 0) -> int:
+        """Bytes that must go before ``more`` fit.
+
+        Where something else has filled the disk, what is kept here stays: it would not help long.
+        """
+        cap = self.configured if self.state == "full" else self.cap
+        return max(self.stored + more - cap, 0)
+
+
+def room_now(root: StoreRoot, limits: StoreLimits, stored: int, largest: int) -> Room:
+    """Raises StoreError."""
+    free = disk_free(root)
+    configured = limits.max_bytes
+    if configured is None:
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        configured = default_max_bytes(memory, free + stored)
+    return Room(configured, stored, free, limits.free_floor_bytes, largest)
 
 
 def default_max_bytes(memory: int, free: int) -> int:
@@ -50,10 +64,6 @@ def default_max_bytes(memory: int, free: int) -> int:
     if memory <= 64 * GIB:
         return 100 * GIB if free >= 150 * GIB else 32 * GIB
     return 100 * GIB
-
-
-def machine_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def disk_free(root: StoreRoot) -> int:

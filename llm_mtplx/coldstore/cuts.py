@@ -57,6 +57,15 @@ class Cuts:
         ends = [row for row in self._graph.blocks.values() if not self._needed[row.key]]
         return [row for end in ends if not is_young(end) for row in self._blocks_up_from(end)]
 
+    def dangling(self) -> list[Cut]:
+        """Entries whose checkpoint is gone for longer than a save takes."""
+        return [
+            self._cut(entry)
+            for entry in self._graph.entries
+            if bytes.fromhex(entry.checkpoint) not in self._graph.checkpoints
+            and not self._is_recent(entry.created)
+        ]
+
     def superseded(self) -> list[Cut]:
         """Tips that have had two successors for longer than the grace."""
         found = []

@@ -1,33 +1,28 @@
 """Garbage collection: a plan that is a report, and its execution. Needs no model and no MLX."""
 
-import logging
-import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from . import locks
 from .blobs import Blobs
-from .budget import Room, default_max_bytes, disk_free, machine_memory
+from .budget import Room, room_now
 from .census import Census, Seen
 from .cuts import Cut, Cuts
-from .graph import Graph, total_size
-from .ledger import read_note, stored_bytes, written_last_hour
+from .graph import Graph
+from .ledger import written_last_hour
 from .manifest import BlockRow, Manifest
 from .reasons import StoreError
 from .reconcile import clear_dead_writers, rebuild
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
-from .report import conversations
 from .root import StoreRoot
 from .siblings import Sibling, remove_sibling, siblings
+from .tidy import Garbage, find_garbage, largest_conversation, total
 
-log = logging.getLogger(__name__)
-
-UNNAMED = "unnamed"  # the note of what lies on the disk without a row
 SHARE = 0.5  # of the time in which others may use the manifest while a plan is executed
 
 
@@ -41,8 +36,7 @@ class GcPlan:
     seen: Seen  # the directory, walked
     pending_writes: int  # announced by processes that live
     dead_writers: tuple[str, ...]
-    unreachable: tuple[BlockRow, ...]  # blocks no checkpoint needs
-    superseded: tuple[Cut, ...]  # states that have had two successors
+    garbage: Garbage  # rows, with their files
     evicted: tuple[Cut, ...]  # by age, or over the cap
     siblings: tuple[Sibling, ...]
     room: Room
@@ -62,9 +56,10 @@ class GcPlan:
             "set_aside_manifests": (strays["set_aside"], sizes["set_aside"]),
             "rows_without_file": (len(self.seen.gone), 0),
             "dead_writers": (len(self.dead_writers), 0),
-            "unreachable_blocks": (len(self.unreachable), total_size(self.unreachable)),
-            "superseded_states": (len(self.superseded), _total(self.superseded)),
-            "evicted_states": (len(self.evicted), _total(self.evicted)),
+            "entries_without_state": (len(self.garbage.dangling), 0),
+            "unreachable_blocks": _sum(self.garbage.unreachable),
+            "superseded_states": _sum(self.garbage.superseded),
+            "evicted_states": _sum(self.evicted),
             "other_versions": (len(unused), sum(sibling.nbytes for sibling in unused)),
         }
 
@@ -116,29 +111,21 @@ class Collector:
         """What would go now: garbage, then what was unused for ``older_than`` seconds, then the
         least recently used above ``max_bytes`` or the cap in force. Raises StoreError."""
         self._root.check()
-        graph = Graph.read(self._manifest)
-        if self._manifest.rebuild_pending:
-            # Half an index does not know what is garbage.
-            rebuild(self._blobs, self._manifest, threading.Event())
-            graph = Graph.read(self._manifest)
+        graph = self._graph()
         now = time.time()
         seen = Census(self._root, self._manifest, self._limits.grace_s).everywhere()
         beside = siblings(self._root)
         cuts = Cuts(graph, now, self._limits.grace_s)
-        unreachable = cuts.unreachable(lambda row: is_young(self._blobs, row, now, self._limits))
-        superseded = cuts.superseded()
+        garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
         evicted = [] if older_than is None else cuts.unused_since(now - older_than)
-        others = sum(sibling.nbytes for sibling in beside)
-        largest = max((each.nbytes for each in conversations(graph)), default=0)
-        room = room_now(self._root, self._limits, seen.nbytes + others, largest)
-        limit = room.cap if max_bytes is None else min(max_bytes, room.cap)
-        going = total_size(unreachable) + _total(superseded) + _total(evicted)
-        going += sum(stray.nbytes for stray in seen.strays)
+        stored = seen.nbytes + sum(sibling.nbytes for sibling in beside)
+        room = room_now(self._root, self._limits, stored, largest_conversation(graph))
+        going = garbage.nbytes + total(evicted) + sum(stray.nbytes for stray in seen.strays)
         going += sum(sibling.nbytes for sibling in beside if sibling.unused)
-        evicted += cuts.to_free(room.stored - going - limit)
-        writers = set(locks.writers(self._root))
+        over = room.over() if max_bytes is None else max(room.over(), stored - max_bytes)
+        evicted += cuts.to_free(over - going)
         announced = self._manifest.announced()
-        writers.update(writer for _, writer in announced)
+        writers = {*locks.writers(self._root), *(writer for _, writer in announced)}
         dead = {writer for writer in writers if locks.is_dead(self._root, writer)}
         return GcPlan(
             path=str(self._root.path),
@@ -147,14 +134,21 @@ class Collector:
             seen=seen,
             pending_writes=sum(writer not in dead for _, writer in announced),
             dead_writers=tuple(sorted(dead)),
-            unreachable=tuple(unreachable),
-            superseded=tuple(superseded),
+            garbage=garbage,
             evicted=tuple(evicted),
             siblings=tuple(beside),
             room=room,
             written_last_hour=written_last_hour(self._manifest),
             write_budget=self._limits.write_budget_bytes,
         )
+
+    def _graph(self) -> Graph:
+        graph = Graph.read(self._manifest)
+        if self._manifest.rebuild_pending:
+            # Half an index does not know what is garbage.
+            rebuild(self._blobs, self._manifest, threading.Event())
+            graph = Graph.read(self._manifest)
+        return graph
 
     def apply(self, plan: GcPlan, pause: Pause | None = None) -> Removed:
         """Remove what the plan says and still holds. Raises StoreError."""
@@ -168,8 +162,8 @@ class Collector:
             raise StoreError("store_unavailable", str(error)) from None
         done = remover.gone(plan.seen.gone)
         done.add(remover.strays(plan.seen.strays))
-        done.add(remover.blocks(plan.unreachable))
-        done.add(remover.cuts([*plan.superseded, *plan.evicted]))
+        done.add(plan.garbage.remove(remover))
+        done.add(remover.cuts(plan.evicted))
         for sibling in plan.siblings:
             if sibling.unused and not done.stopped:
                 done.add(_remove(sibling))
@@ -180,35 +174,10 @@ class Collector:
         self._manifest.close()
 
 
-def room_now(root: StoreRoot, limits: StoreLimits, stored: int, largest: int) -> Room:
-    """Raises StoreError."""
-    free = disk_free(root)
-    configured = limits.max_bytes
-    if configured is None:
-        configured = default_max_bytes(machine_memory(), free + stored)
-    return Room(configured, stored, free, limits.free_floor_bytes, largest)
-
-
-def stored_now(manifest: Manifest) -> int:
-    """Bytes that count against the cap, without a walk: of rows, and of what the last walk found
-    beside them. Raises StoreError."""
-    return stored_bytes(manifest) + int(read_note(manifest, UNNAMED).get("bytes", 0))
-
-
-def is_young(blobs: Blobs, row: BlockRow, now: float, limits: StoreLimits) -> bool:
-    """Whether a block was written so lately that its checkpoint may be about to come."""
-    try:
-        handle = blobs.open("block", row.key)
-    except OSError:
-        return False
-    try:
-        return 0 <= now - os.fstat(handle).st_mtime < limits.grace_s
-    finally:
-        os.close(handle)
-
-
-def _total(cuts: Iterable[Cut]) -> int:
-    return sum(cut.nbytes for cut in cuts)
+def _sum(things: Sequence[Cut] | Sequence[BlockRow]) -> tuple[int, int]:
+    return len(things), sum(
+        thing.nbytes if isinstance(thing, Cut) else thing.size for thing in things
+    )
 
 
 def _remove(sibling: Sibling) -> Removed:

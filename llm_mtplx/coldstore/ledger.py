@@ -6,17 +6,19 @@ from typing import Any
 
 from .manifest import Manifest
 
+UNNAMED = "unnamed"  # the note of the bytes that the last walk found beside the rows
 _HOUR = 60  # minutes
 
 
-def stored_bytes(manifest: Manifest) -> int:
-    """Bytes of every file that has a row. Raises StoreError."""
-    query = (
-        "SELECT (SELECT total(size) FROM blocks) + (SELECT total(size) FROM checkpoints)"  # floats
-    )
+def stored_now(manifest: Manifest) -> int:
+    """Bytes that count against the cap: of rows, and of what the last walk found beside them.
+
+    Raises StoreError.
+    """
+    query = "SELECT (SELECT total(size) FROM blocks) + (SELECT total(size) FROM checkpoints)"
     with manifest.using() as sql:
-        (total,) = sql.execute(query).fetchone()
-        return int(total)
+        (rows,) = sql.execute(query).fetchone()  # a float
+    return int(rows) + int(read_note(manifest, UNNAMED).get("bytes", 0))
 
 
 def written_last_hour(manifest: Manifest) -> int:

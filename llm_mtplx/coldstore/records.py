@@ -149,6 +149,13 @@ class Report:
     blocks: int = 0
     checkpoints: int = 0
     nbytes: int = 0  # of blocks and checkpoints
+    other_bytes: int = 0  # files without a row, the index and other versions, as last walked
+    max_bytes: int = 0  # configured, or by the machine
+    cap_bytes: int = 0  # the cap in force
+    free_bytes: int = 0  # on the disk
+    disk_state: str = "ok"  # low: two large conversations may not fit; full: nothing is written
+    largest_bytes: int = 0  # of a conversation
+    written_last_hour: int = 0  # bytes, by every process
     announced: int = 0  # writes in flight, of every process
     set_aside: int = 0  # unreadable manifests that were replaced
     rebuilding: bool = False

@@ -26,7 +26,7 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
         # A manifest made anew has not seen the files that may be there already.
         "INSERT OR IGNORE INTO facts VALUES ('rebuild', 'pending')",
     ),
-    "0002-limits": (
+    "0003-limits": (
         # What follows a block, which must be gone before it.
         "CREATE INDEX IF NOT EXISTS blocks_of ON blocks (parent)",
         # Bytes written by every process, by minute since the epoch.

@@ -114,6 +114,11 @@ class StoreRoot:
         os.rename(temp, MARKER, src_dir_fd=root, dst_dir_fd=root)
 
 
+def store_root(path: Path) -> StoreRoot:
+    """The store that ``path`` is, by its marker, else the one in ``path`` as a cache directory."""
+    return StoreRoot.at(path) if (path / MARKER).is_file() else StoreRoot(path)
+
+
 def _make_dir(name: str | Path, parent: int | None) -> None:
     """Make a private directory whatever the umask; one that is there stays as it is."""
     try:

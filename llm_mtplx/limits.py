@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from .coldstore import StoreLimits
 from .settings import PREFIX, settings_path
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
@@ -33,6 +34,10 @@ class Limits(BaseModel):
     cache: Literal["on", "off"] = Field("on", description="Whether anything is kept on SSD")
     min_tokens: int | None = Field(
         None, ge=1, description="Shortest conversation kept on SSD, in tokens"
+    )
+    cache_max_size: Bytes | None = Field(None, description="Bytes that may be kept on SSD")
+    write_budget_per_hour: Bytes = Field(
+        128 << 30, description="Bytes that may be written to the SSD in an hour"
     )
     backlog_bytes: Bytes = Field(4 << 30, description="Bytes that may wait to be written")
     exit_save_s: float = Field(
@@ -56,6 +61,15 @@ def limits() -> Limits:
                 name = str(problem["loc"][0])
                 logger.warning("%s%s: %s", PREFIX, name.upper(), problem["msg"])
                 told.pop(name, None)
+
+
+def store_limits() -> StoreLimits:
+    told = limits()
+    return StoreLimits(
+        max_bytes=told.cache_max_size,
+        write_budget_bytes=told.write_budget_per_hour,
+        backlog_bytes=told.backlog_bytes,
+    )
 
 
 def _from_environment() -> dict[str, Any]:

@@ -51,7 +51,7 @@ def test_commands_that_need_no_model_import_nothing_heavy(llms_own: set[str]) ->
     code = """
 from click.testing import CliRunner
 from llm.cli import cli
-for command in (["models"], ["status"], ["forget", "--all"], ["--help"]):
+for command in (["models"], ["status"], ["forget", "--all"], ["gc"], ["--help"]):
     assert CliRunner().invoke(cli, ["mtplx", *command]).exit_code == 0, command
 """
     assert heavy_modules(code) - llms_own == set()

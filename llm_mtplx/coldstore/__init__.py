@@ -2,6 +2,7 @@
 
 from .entries import CheckpointRole, Entry
 from .format import Header, SectionInfo
+from .gc import Collector, GcPlan
 from .keys import BLOCK, pointer
 from .reasons import DROP_REASONS, MISS_REASONS, DropReason, MissReason
 from .records import (
@@ -18,6 +19,8 @@ from .records import (
     Section,
     StoreLimits,
 )
+from .removal import Removed
+from .root import store_root
 from .store import ColdStore
 
 __all__ = [
@@ -28,15 +31,18 @@ __all__ = [
     "CheckpointRole",
     "CheckpointState",
     "ColdStore",
+    "Collector",
     "Conversation",
     "DropReason",
     "Entry",
     "Forgotten",
     "Found",
+    "GcPlan",
     "Header",
     "Miss",
     "MissReason",
     "Place",
+    "Removed",
     "Report",
     "Restored",
     "Save",
@@ -44,4 +50,5 @@ __all__ = [
     "SectionInfo",
     "StoreLimits",
     "pointer",
+    "store_root",
 ]

@@ -4,7 +4,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,13 +13,20 @@ from pydantic import ValidationError
 from . import forks
 from .connection import Connection, connect, set_aside, store_error
 from .entries import Entry
-from .keys import KEY_BYTES, FileKind, Kind
+from .keys import BLOCK, KEY_BYTES, FileKind, Kind
 from .reasons import StoreError
 from .root import StoreRoot
 from .schema import UnreadableManifest
 
 _BATCH = 128  # keys a query
 _TABLE: dict[FileKind, str] = {"block": "blocks", "checkpoint": "checkpoints"}
+# The blocks that a checkpoint needs, as far as they are stored; a damaged index may hold a circle.
+_LINE = (
+    "SELECT count(*) FROM (WITH RECURSIVE line (parent) AS ("
+    " SELECT parent FROM blocks WHERE key = ? UNION ALL"
+    " SELECT blocks.parent FROM blocks JOIN line ON blocks.key = line.parent"
+    ") SELECT 1 FROM line LIMIT ?)"
+)
 _REBUILT = "UPDATE facts SET value = 'done' WHERE name = 'rebuild'"
 
 
@@ -93,6 +100,7 @@ class Manifest:
     def commit_checkpoint(self, row: CheckpointRow, writer: str) -> None:
         with self._change() as sql:
             _insert_checkpoint(sql, row)
+            _check_line(sql, row)
             sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (row.key, writer))
 
     def commit_entry(self, row: CheckpointRow | None, entry: Entry, writer: str) -> None:
@@ -101,9 +109,11 @@ class Manifest:
         with self._change() as sql:
             if row is not None:
                 _insert_checkpoint(sql, row)
+                _check_line(sql, row)
             else:
                 used = "UPDATE checkpoints SET used = ? WHERE key = ?"
-                sql.execute(used, (entry.created, key))
+                if not sql.execute(used, (entry.created, key)).rowcount:
+                    raise StoreError("line_gone", "the checkpoint was removed meanwhile")
             _insert_entry(sql, entry)
             sql.execute(
                 "DELETE FROM writing WHERE key IN (?, ?) AND writer = ?", (key, entry.key, writer)
@@ -143,9 +153,8 @@ class Manifest:
 
     def blocks(self) -> list[BlockRow]:
         with self._use() as sql:
-            return [
-                BlockRow(*r) for r in sql.execute("SELECT key, parent, start, size FROM blocks")
-            ]
+            rows = sql.execute("SELECT key, parent, start, size FROM blocks")
+            return [BlockRow(*_typed(r, bytes, bytes, int, int)) for r in rows]
 
     def checkpoints(self) -> list[CheckpointRow]:
         with self._use() as sql:
@@ -180,6 +189,14 @@ class Manifest:
                 "DELETE FROM entries WHERE conversation = ? AND checkpoint = ?",
                 [(e.conversation, bytes.fromhex(e.checkpoint)) for e in entries],
             )
+
+    def using(self) -> AbstractContextManager[sqlite3.Connection]:
+        """The connection, to read from."""
+        return self._use()
+
+    def changing(self) -> AbstractContextManager[sqlite3.Connection]:
+        """A transaction; while it lasts nobody else announces or commits anything."""
+        return self._change()
 
     def truncate_wal(self) -> bool:
         """Empty the write-ahead log, so that nothing deleted lives on in it; False where busy."""
@@ -292,6 +309,15 @@ def _insert_checkpoint(sql: sqlite3.Connection, row: CheckpointRow, replace: boo
     values = (row.key, row.parent, row.position, row.size, row.used)
     verb = "REPLACE" if replace else "IGNORE"
     sql.execute(f"INSERT OR {verb} INTO checkpoints VALUES (?, ?, ?, ?, ?)", values)
+
+
+def _check_line(sql: sqlite3.Connection, row: CheckpointRow) -> None:
+    """Refuse a checkpoint whose blocks are not all there: somebody removed some since the caller
+    asked what was missing. Nobody can remove one after this transaction."""
+    wanted = row.position // BLOCK
+    (stored,) = sql.execute(_LINE, (row.parent, wanted)).fetchone()
+    if stored != wanted:
+        raise StoreError("line_gone", f"only {stored} of {wanted} blocks before it are stored")
 
 
 def _insert_entry(sql: sqlite3.Connection, entry: Entry) -> None:

@@ -20,7 +20,11 @@ MissReason = Literal[
 ]
 DropReason = Literal[
     "backlog_full",  # more bytes wait to be written than allowed
-    "disk_full",
+    "disk_full",  # the system refused a write
+    "low_disk",  # less than the floor is free, 10 GiB unless told otherwise
+    "write_budget",  # as many bytes as allowed were written in the last hour
+    "no_room",  # the cap leaves no room, and what is stored is in use
+    "line_gone",  # what it goes on from was removed meanwhile; the next turn writes it again
     "store_read_only",
     "store_busy",
     "store_unavailable",

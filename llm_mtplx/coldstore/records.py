@@ -18,6 +18,13 @@ class StoreLimits:
     busy_s: float = 0.05  # a manifest held by somebody else for longer is a miss
     write_busy_s: float = 5.0  # the same for the background writer
     readers: int = 4  # threads that read files
+    max_bytes: int | None = None  # on disk; None is by the machine
+    write_budget_bytes: int = 128 << 30  # in any hour, of all processes
+    free_floor_bytes: int = 10 << 30  # free on the disk, below which nothing is written
+    grace_s: float = 600.0  # what was in use so lately is not removed
+    reconcile_every_s: float = 3600.0
+    tidy_every_s: float = 600.0
+    duty: float = 0.05  # share of a core that the work in the background takes
 
 
 @dataclass(frozen=True)
@@ -142,6 +149,13 @@ class Report:
     blocks: int = 0
     checkpoints: int = 0
     nbytes: int = 0  # of blocks and checkpoints
+    other_bytes: int = 0  # files without a row, the index and other versions, as last walked
+    max_bytes: int = 0  # configured, or by the machine
+    cap_bytes: int = 0  # the cap in force
+    free_bytes: int = 0  # on the disk
+    disk_state: str = "ok"  # low: two large conversations may not fit; full: nothing is written
+    largest_bytes: int = 0  # of a conversation
+    written_last_hour: int = 0  # bytes, by every process
     announced: int = 0  # writes in flight, of every process
     set_aside: int = 0  # unreadable manifests that were replaced
     rebuilding: bool = False

@@ -1,10 +1,12 @@
 """What `status` shows of the store."""
 
+from .budget import room_now
 from .connection import SIDE_FILES
 from .forget import set_aside_names
 from .graph import Graph, total_size
+from .ledger import stored_now, written_last_hour
 from .manifest import Manifest
-from .records import Conversation, Report
+from .records import Conversation, Report, StoreLimits
 from .root import StoreRoot
 
 
@@ -28,16 +30,27 @@ def conversations(graph: Graph) -> tuple[Conversation, ...]:
     return tuple(sorted(told.values(), key=lambda c: c.used, reverse=True))
 
 
-def holdings(root: StoreRoot, manifest: Manifest) -> Report:
+def holdings(root: StoreRoot, manifest: Manifest, limits: StoreLimits) -> Report:
     """What the disk tells. Raises StoreError."""
     graph = Graph.read(manifest)
+    kept = conversations(graph)
+    nbytes = total_size(graph.blocks.values()) + total_size(graph.checkpoints.values())
+    stored = stored_now(manifest)
+    room = room_now(root, limits, stored, max((each.nbytes for each in kept), default=0))
     return Report(
         path=str(root.path),
         reason=None,
-        conversations=conversations(graph),
+        conversations=kept,
         blocks=len(graph.blocks),
         checkpoints=len(graph.checkpoints),
-        nbytes=total_size(graph.blocks.values()) + total_size(graph.checkpoints.values()),
+        nbytes=nbytes,
+        other_bytes=stored - nbytes,
+        max_bytes=room.configured,
+        cap_bytes=room.cap,
+        free_bytes=room.free,
+        disk_state=room.state,
+        largest_bytes=room.largest,
+        written_last_hour=written_last_hour(manifest),
         announced=len(manifest.announced()),
         set_aside=sum(not name.endswith(SIDE_FILES) for name in set_aside_names(root)),
         rebuilding=manifest.rebuild_pending,

@@ -22,7 +22,15 @@ class StoreRoot:
     """
 
     def __init__(self, cache_dir: Path) -> None:
+        self.cache_dir = cache_dir
         self.path = Path(os.path.realpath(cache_dir / DIRECTORY))
+
+    @classmethod
+    def at(cls, path: Path) -> "StoreRoot":
+        """The store in this very directory, whatever its name."""
+        root = cls(path.parent)
+        root.path = Path(os.path.realpath(path))
+        return root
 
     def check(self) -> None:
         """Raise StoreError unless the directory is a store of this format."""
@@ -34,7 +42,7 @@ class StoreRoot:
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
         with open(marker, "rb") as file:
-            version = _marker_version(file.read(4096))
+            version = marker_version(file.read(4096))
         if version is None:
             raise StoreError("not_a_store", f"{self.path / MARKER} is not a marker")
         if version != FORMAT:
@@ -106,6 +114,11 @@ class StoreRoot:
         os.rename(temp, MARKER, src_dir_fd=root, dst_dir_fd=root)
 
 
+def store_root(path: Path) -> StoreRoot:
+    """The store that ``path`` is, by its marker, else the one in ``path`` as a cache directory."""
+    return StoreRoot.at(path) if (path / MARKER).is_file() else StoreRoot(path)
+
+
 def _make_dir(name: str | Path, parent: int | None) -> None:
     """Make a private directory whatever the umask; one that is there stays as it is."""
     try:
@@ -115,7 +128,7 @@ def _make_dir(name: str | Path, parent: int | None) -> None:
     os.chmod(name, DIR_MODE, dir_fd=parent)
 
 
-def _marker_version(content: bytes) -> int | None:
+def marker_version(content: bytes) -> int | None:
     try:
         marker = json.loads(content)
         if marker["store"] == "llm-mtplx":

@@ -26,6 +26,12 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
         # A manifest made anew has not seen the files that may be there already.
         "INSERT OR IGNORE INTO facts VALUES ('rebuild', 'pending')",
     ),
+    "0003-limits": (
+        # What follows a block, which must be gone before it.
+        "CREATE INDEX IF NOT EXISTS blocks_of ON blocks (parent)",
+        # Bytes written by every process, by minute since the epoch.
+        "CREATE TABLE IF NOT EXISTS written (minute INTEGER PRIMARY KEY, bytes INTEGER NOT NULL)",
+    ),
 }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
+from .background import Background
 from .blobs import Blobs, Failpoint
 from .entries import Entry
 from .forget import forget, forget_everything
@@ -113,7 +114,7 @@ class ColdStore:
         try:
             self._root.check()
             stored = stored_keys(self._manifest, chain, chain.whole_blocks)
-            self._note_rebuild()
+            self._background.rebuild(self._manifest)
         except StoreError as error:
             if error.reason not in ("store_absent", "store_busy"):
                 return []
@@ -146,7 +147,20 @@ class ColdStore:
                     role=save.role,
                     created=int(time.time()),
                 )
-        return self._writer.submit(Job(files, entry))
+        end = save.checkpoint.position if save.checkpoint is not None else len(save.ids)
+        line = tuple(chain.key(i + 1) for i in range(end // BLOCK))
+        return self._writer.submit(Job(files, entry, line=line))
+
+    def wait_for_room(self, nbytes: int, timeout: float) -> bool:
+        """Wait until a save of ``nbytes`` would not be dropped for those before it."""
+        self._mine()
+        return self._writer.wait_for_room(nbytes, timeout)
+
+    def tend(self) -> None:
+        """Remove, in the background and now and then, what nobody needs and what is over the
+        limits. For processes that may write."""
+        self._mine()
+        self._background.tend()
 
     def tips(self, conversation: str) -> list[Entry]:
         """The checkpoints a conversation can be restored at, the newest first."""
@@ -210,7 +224,7 @@ class ColdStore:
         manifest = Manifest(self._root, self._limits.busy_s)  # lookups must not wait for it
         try:
             self._root.check()
-            report = holdings(self._root, manifest)
+            report = holdings(self._root, manifest, self._limits)
         except StoreError as error:
             report = Report(path=str(self.path), reason=miss_reason(error))
         finally:
@@ -234,11 +248,8 @@ class ColdStore:
     def reconciled(self, timeout: float) -> bool:
         """Wait for a rebuild that is under way; False after ``timeout`` seconds."""
         self._mine()
-        self._note_rebuild()
-        thread = self._rebuilder
-        if thread is not None:
-            thread.join(timeout)
-        return thread is None or not thread.is_alive()
+        self._background.rebuild(self._manifest)
+        return self._background.rebuilt(timeout)
 
     def close(self, timeout: float) -> bool:
         """Write what is queued for at most ``timeout`` seconds, then give up the rest.
@@ -248,8 +259,7 @@ class ColdStore:
         self._mine()
         self._stop.set()
         done = self._writer.close(timeout)
-        if self._rebuilder is not None:
-            self._rebuilder.join(timeout)
+        self._background.join(timeout)
         if done:
             self._writer_manifest.close()
             self._manifest.close()
@@ -263,13 +273,12 @@ class ColdStore:
             self._root,
             self._blobs,
             self._writer_manifest,
-            self._limits.backlog_bytes,
+            self._limits,
             self._failpoint,
         )
         self._misses: Counter[MissReason] = Counter()
         self._stop = threading.Event()
-        self._rebuilder: threading.Thread | None = None
-        self._rebuild_guard = threading.Lock()
+        self._background = Background(self._root, self._blobs, self._limits, self._stop)
 
     def _mine(self) -> None:
         """In a forked child: leave the parent's threads and locks behind."""
@@ -290,7 +299,7 @@ class ColdStore:
             pending = self._manifest.rebuild_pending
             found = find(self._manifest, chain, needs_checkpoint, refused, deeper_than)
             pending |= self._manifest.rebuild_pending
-            self._note_rebuild()
+            self._background.rebuild(self._manifest)
             if found.reason == "not_found" and pending:
                 found = found.because("rebuilding")
             return found
@@ -315,26 +324,3 @@ class ColdStore:
                 self._blobs.unlink(wanted.kind, wanted.key, failure.inode)
             except OSError as error:
                 log.info("a bad file stays: %s", error)  # the next write replaces it
-
-    def _note_rebuild(self) -> None:
-        """Rebuild a manifest that was made anew, once, in the background."""
-        if not self._manifest.rebuild_pending:
-            return
-        with self._rebuild_guard:
-            if self._rebuilder is None or not self._rebuilder.is_alive():
-                self._rebuilder = threading.Thread(
-                    target=self._rebuild, name="mtplx-rebuild", daemon=True
-                )
-                self._rebuilder.start()
-
-    def _rebuild(self) -> None:
-        manifest = Manifest(self._root, self._limits.write_busy_s)
-        try:
-            found = rebuild(self._blobs, manifest, self._stop)
-            log.info("rebuilt the manifest: %s", found)
-            if not self._stop.is_set():
-                self._manifest.rebuild_pending = False
-        except StoreError as error:
-            log.info("the manifest could not be rebuilt: %s", error)
-        finally:
-            manifest.close()

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from . import locks
+from .admission import Admission
 from .blobs import Blobs, Failpoint
 from .entries import Entry, encode_entry, entry_verifies
 from .format import Buffer, Header, SectionInfo, encode_head
@@ -17,7 +18,7 @@ from .manifest import BlockRow, CheckpointRow, Manifest
 from .reader import Wanted, file_verifies
 from .reasons import DropReason, StoreError, drop_reason
 from .reconcile import clear_dead_writers
-from .records import Section
+from .records import Section, StoreLimits
 from .root import StoreRoot
 
 
@@ -40,6 +41,7 @@ class Job:
     files: deque[NewFile]
     entry: Entry | None = None
     touched: bytes | None = None  # a checkpoint that was used
+    line: tuple[bytes, ...] = ()  # every block before its end, stored already or not
 
 
 class Writer:
@@ -55,7 +57,7 @@ class Writer:
         root: StoreRoot,
         blobs: Blobs,
         manifest: Manifest,
-        backlog_bytes: int,
+        limits: StoreLimits,
         failpoint: Failpoint,
     ) -> None:
         self.drops: Counter[DropReason] = Counter()
@@ -67,7 +69,8 @@ class Writer:
         self._root = root
         self._blobs = blobs
         self._manifest = manifest
-        self._backlog_bytes = backlog_bytes
+        self._backlog_bytes = limits.backlog_bytes
+        self._admission = Admission(root, blobs, manifest, limits)
         self._failpoint = failpoint
         self._uuid = uuid.uuid4().hex
         self._lock_handle: int | None = None
@@ -98,6 +101,15 @@ class Writer:
                 self._thread.start()
             self._changed.notify_all()
         return None
+
+    def wait_for_room(self, nbytes: int, timeout: float) -> bool:
+        """Wait until a job of ``nbytes`` would be let in; False after ``timeout`` seconds."""
+
+        def has_room() -> bool:
+            return not self.pending_bytes or self.pending_bytes + nbytes <= self._backlog_bytes
+
+        with self._changed:
+            return self._changed.wait_for(lambda: self._closed or has_room(), timeout)
 
     def queued(self, keys: Iterable[bytes]) -> set[bytes]:
         """Those of ``keys`` that wait or are being written."""
@@ -154,7 +166,10 @@ class Writer:
         if self._lock_handle is None:
             self._root.create()
             self._lock_handle = locks.hold(self._root, self._uuid)
+        saving = job.entry.conversation if job.entry is not None else None
+        self._admission.admit(sum(file.nbytes for file in job.files), saving, job.line)
         announced: set[bytes] = set()
+        before = self.written_bytes
         try:
             self._announce(job, announced)
             while job.files:
@@ -165,11 +180,20 @@ class Writer:
                     self._write_checkpoint(file, job.entry, announced)
                 with self._changed:
                     self._release(job.files.popleft())
+                    self._changed.notify_all()
                 if self._gave_up and job.files:
                     raise StoreError("closed", "the process did not wait any longer")
         except BaseException:
             self._withdraw(announced)
             raise
+        finally:
+            self._count(self.written_bytes - before)
+
+    def _count(self, nbytes: int) -> None:
+        try:
+            self._admission.wrote(nbytes)
+        except StoreError as error:
+            self.last_error = str(error)
 
     def _announce(self, job: Job, announced: set[bytes]) -> None:
         """Announce what is not stored yet, and add its keys to ``announced``."""

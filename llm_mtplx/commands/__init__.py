@@ -9,6 +9,7 @@ COMMANDS = {
     "add": "models",
     "doctor": "doctor",
     "forget": "status",
+    "gc": "gc",
     "models": "models",
     "remove": "models",
     "status": "status",

@@ -9,9 +9,9 @@ from typing import Any
 import click
 import llm
 
-from ..coldstore import ColdStore, Report
+from ..coldstore import ColdStore, DropReason, Report
 from ..errors import MtplxError
-from ..limits import limits
+from ..limits import limits, store_limits
 from ..settings import cache_dir
 
 
@@ -42,6 +42,16 @@ def status(json_: bool) -> None:
             "blocks": report.blocks,
             "checkpoints": report.checkpoints,
             "conversations": kept,
+            "other_bytes": report.other_bytes,
+            "max_bytes": report.max_bytes,
+            "effective_max_bytes": report.cap_bytes,
+            "largest_session_bytes": report.largest_bytes,
+            "disk_state": report.disk_state,
+            "disk_free_bytes": report.free_bytes,
+            "low_disk": report.disk_state == "full",
+            "written_last_hour_bytes": report.written_last_hour,
+            "pending_writes": report.announced,
+            "skips_writes": _why_not_written(report),
             "limits": told.model_dump(),
         }
         click.echo(json.dumps({"ssd_session_cache": group}, indent=2))
@@ -60,6 +70,23 @@ def _print(report: Report, kept: list[dict[str, Any]], enabled: bool) -> None:
         )
     if not kept:
         click.echo("No conversation is kept.")
+    if report.reason is not None:
+        return
+    click.echo(
+        f"Limit {size(report.cap_bytes)}, {size(report.free_bytes)} free on the disk; "
+        f"{size(report.written_last_hour)} of {size(limits().write_budget_per_hour)} written in "
+        "the last hour"
+    )
+    if why := _why_not_written(report):
+        click.echo(f"Nothing is written now: {why}. What is kept is still read.")
+
+
+def _why_not_written(report: Report) -> DropReason | None:
+    if report.disk_state == "full":
+        return "low_disk"
+    if report.reason is None and report.written_last_hour >= limits().write_budget_per_hour:
+        return "write_budget"
+    return None
 
 
 @click.command()
@@ -88,7 +115,7 @@ def forget(conversation: str | None, everything: bool, older_than: float | None)
 
 
 def _open() -> ColdStore:
-    return ColdStore(cache_dir())
+    return ColdStore(cache_dir(), store_limits())
 
 
 def conversation_names() -> dict[str, str]:

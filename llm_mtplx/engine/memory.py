@@ -3,8 +3,8 @@
 import os
 import time
 
-from ..coldstore import ColdStore, StoreLimits
-from ..limits import limits
+from ..coldstore import ColdStore
+from ..limits import limits, store_limits
 from ..sessions.bank import Bank, BankLimits
 from ..sessions.fingerprint import Fingerprint
 from ..sessions.keeper import Keeper, Persistence
@@ -37,7 +37,7 @@ def store() -> ColdStore | None:
     """The store on SSD; None where the user has turned it off."""
     if limits().cache == "off":
         return None
-    return ColdStore(cache_dir(), StoreLimits(backlog_bytes=limits().backlog_bytes))
+    return ColdStore(cache_dir(), store_limits())
 
 
 def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None) -> Keeper:

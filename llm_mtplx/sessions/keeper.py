@@ -134,6 +134,8 @@ class Keeper:
 
         Without ``persist`` nothing is written to the store, not even that it was used.
         """
+        if persist and mode != "off" and self._persistence is not None:
+            self._persistence.store.tend()
         if mode != "on":
             lease = Lease(Session(self._model, conversation, empty()), None, Reason.CACHE_OFF)
             return Taken(lease, None, Reason.CACHE_OFF)

@@ -8,17 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_mtplx.coldstore import BLOCK, ColdStore
+from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
 
 from .lines import WAIT, files, opened, restore, tokens, write
 
 SYSTEM = tokens(BLOCK + 30)
+PATIENT = StoreLimits(busy_s=WAIT)  # however slow the machine
 
 
 def work(cache_dir: Path, number: int) -> None:
     """A conversation of its own and one that all share, turn by turn, in fresh stores."""
     for turn in range(1, 5):
-        store = ColdStore(cache_dir)
+        store = ColdStore(cache_dir, PATIENT)
         for name, seed in ((f"talk {number}", number), ("shared", 99)):
             ids = [*SYSTEM, *tokens(turn * 170, seed)]
             restore(store, ids)

@@ -1,0 +1,82 @@
+"""The threads beside the writer: rebuilding a lost manifest, and upkeep."""
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from .blobs import Blobs
+from .manifest import Manifest
+from .reasons import StoreError
+from .reconcile import rebuild
+from .records import StoreLimits
+from .root import StoreRoot
+from .upkeep import Upkeep
+
+log = logging.getLogger(__name__)
+
+
+class Background:
+    """Starts each when it is wanted, one of a kind at a time. Any thread may call."""
+
+    def __init__(
+        self, root: StoreRoot, blobs: Blobs, limits: StoreLimits, stop: threading.Event
+    ) -> None:
+        self._root = root
+        self._blobs = blobs
+        self._limits = limits
+        self._stop = stop
+        self._guard = threading.Lock()
+        self._rebuilder: threading.Thread | None = None
+        self._upkeep: threading.Thread | None = None
+        self._tended = -math.inf
+
+    def rebuild(self, manifest: Manifest) -> None:
+        """Fill a manifest that was made anew, if ``manifest`` is one."""
+        with self._guard:
+            if manifest.rebuild_pending and not _runs(self._rebuilder):
+                self._rebuilder = _start("mtplx-rebuild", lambda: self._rebuild(manifest))
+
+    def rebuilt(self, timeout: float) -> bool:
+        """Wait for a rebuild that is under way; False after ``timeout`` seconds."""
+        if self._rebuilder is not None:
+            self._rebuilder.join(timeout)
+        return not _runs(self._rebuilder)
+
+    def tend(self) -> None:
+        """Upkeep, unless it is under way or was begun lately."""
+        with self._guard:
+            now = time.monotonic()
+            if now - self._tended >= self._limits.tidy_every_s and not _runs(self._upkeep):
+                self._tended = now
+                self._upkeep = _start(
+                    "mtplx-upkeep", Upkeep(self._root, self._limits, self._stop).run
+                )
+
+    def join(self, timeout: float) -> None:
+        for thread in (self._rebuilder, self._upkeep):
+            if thread is not None:
+                thread.join(timeout)
+
+    def _rebuild(self, pending: Manifest) -> None:
+        manifest = Manifest(self._root, self._limits.write_busy_s)
+        try:
+            found = rebuild(self._blobs, manifest, self._stop)
+            log.info("rebuilt the manifest: %s", found)
+            if not self._stop.is_set():
+                pending.rebuild_pending = False
+        except StoreError as error:
+            log.info("the manifest could not be rebuilt: %s", error)
+        finally:
+            manifest.close()
+
+
+def _start(name: str, run: Callable[[], None]) -> threading.Thread:
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _runs(thread: threading.Thread | None) -> bool:
+    return thread is not None and thread.is_alive()

@@ -1,0 +1,93 @@
+"""Stores of other formats beside this one: counted, and removed when nobody has used them long."""
+
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from . import locks
+from .root import AREAS, DIRECTORY, MARKER, StoreRoot, marker_version
+
+UNUSED_S = 30 * 86_400
+_NAME = re.compile(r"sessions-v[0-9]+")
+
+
+@dataclass(frozen=True)
+class Sibling:
+    path: Path
+    nbytes: int
+    files: int
+    unused: bool  # for so long that it is garbage
+
+
+def siblings(root: StoreRoot) -> list[Sibling]:
+    """Every other ``sessions-v*`` with our marker beside the store."""
+    found = []
+    for name in sorted(os.listdir(root.cache_dir)) if root.cache_dir.is_dir() else []:
+        path = root.cache_dir / name
+        if name == DIRECTORY or not _NAME.fullmatch(name) or not _is_ours(path):
+            continue
+        sizes = [status.st_size for status in _walk(path)]
+        found.append(Sibling(path, sum(sizes), len(sizes), _is_unused(path)))
+    return found
+
+
+def remove_sibling(sibling: Sibling) -> None:
+    """Remove it, its marker last, so that what is left after a kill is found again.
+
+    Raises OSError.
+    """
+    if not _is_ours(sibling.path) or not _is_unused(sibling.path):
+        return
+    for name in sorted(os.listdir(sibling.path)):
+        path = sibling.path / name
+        if name == MARKER:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)  # follows no link below
+        else:
+            path.unlink()
+    (sibling.path / MARKER).unlink()
+    sibling.path.rmdir()
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        # A link would lead out of the cache directory.
+        if not stat.S_ISDIR(path.lstat().st_mode):
+            return False
+        handle = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    with open(handle, "rb") as file:
+        return marker_version(file.read(4096)) is not None
+
+
+def _is_unused(path: Path) -> bool:
+    """By what is touched with every save; a process that still writes there holds a lock."""
+    there = StoreRoot.at(path)
+    if not all(locks.is_dead(there, writer) for writer in locks.writers(there)):
+        return False
+    names = ["", MARKER, "manifest.sqlite", "manifest.sqlite-wal", *AREAS]
+    times = [_mtime(path / name) for name in names]
+    return time.time() - max(times) > UNUSED_S
+
+
+def _mtime(path: Path) -> float:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _walk(path: Path) -> Iterator[os.stat_result]:
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                yield os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue

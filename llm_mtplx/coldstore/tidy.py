@@ -1,0 +1,97 @@
+"""Keeping to the limits without walking the directory: garbage goes, then what is over the cap."""
+
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .blobs import Blobs
+from .budget import Room, room_now
+from .cuts import Cut, Cuts
+from .graph import Graph, total_size
+from .ledger import stored_now
+from .manifest import BlockRow, Manifest
+from .records import StoreLimits
+from .removal import Pause, Removed, Remover
+from .report import conversations
+from .root import StoreRoot
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """Rows, with their files, that nobody needs."""
+
+    dangling: tuple[Cut, ...]  # entries whose checkpoint is gone
+    unreachable: tuple[BlockRow, ...]  # blocks no checkpoint needs
+    superseded: tuple[Cut, ...]  # states that have had two successors
+
+    @property
+    def nbytes(self) -> int:
+        return total_size(self.unreachable) + total(self.superseded)
+
+    def remove(self, remover: Remover) -> Removed:
+        """Raises StoreError."""
+        done = remover.cuts(self.dangling)
+        done.add(remover.blocks(self.unreachable))
+        done.add(remover.cuts(self.superseded))
+        return done
+
+
+class Tidier:
+    """Belongs to one thread, with the manifest it is given."""
+
+    def __init__(
+        self, root: StoreRoot, blobs: Blobs, manifest: Manifest, limits: StoreLimits, pause: Pause
+    ) -> None:
+        self._root = root
+        self._blobs = blobs
+        self._manifest = manifest
+        self._limits = limits
+        self._remover = Remover(root, blobs, manifest, pause)
+
+    def tidy(
+        self, more: int = 0, saving: str | None = None, held: Iterable[bytes] = ()
+    ) -> tuple[Room, Removed]:
+        """Remove garbage, then what must go before ``more`` bytes fit, as far as it can.
+
+        ``saving`` is the conversation they are for, ``held`` the blocks they build on. Returns the
+        room there is then. Raises StoreError.
+        """
+        now = time.time()
+        graph = Graph.read(self._manifest)
+        largest = max(largest_conversation(graph), more)
+        cuts = Cuts(graph, now, self._limits.grace_s, held)
+        garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
+        done = garbage.remove(self._remover)
+        room = room_now(self._root, self._limits, stored_now(self._manifest), largest)
+        if over := room.over(more):
+            # Some more at once, so that not every save comes here.
+            done.add(self._remover.cuts(cuts.to_free(over + room.cap // 50, saving)))
+            room = room_now(self._root, self._limits, stored_now(self._manifest), largest)
+        return room, done
+
+
+def find_garbage(cuts: Cuts, blobs: Blobs, now: float, grace_s: float) -> Garbage:
+    dangling = cuts.dangling()
+    unreachable = cuts.unreachable(lambda row: _is_young(blobs, row, now, grace_s))
+    return Garbage(tuple(dangling), tuple(unreachable), tuple(cuts.superseded()))
+
+
+def largest_conversation(graph: Graph) -> int:
+    return max((each.nbytes for each in conversations(graph)), default=0)
+
+
+def total(cuts: Iterable[Cut]) -> int:
+    return sum(cut.nbytes for cut in cuts)
+
+
+def _is_young(blobs: Blobs, row: BlockRow, now: float, grace_s: float) -> bool:
+    """Whether a block was written so lately that its checkpoint may be about to come."""
+    try:
+        handle = blobs.open("block", row.key)
+    except OSError:
+        return False
+    try:
+        return 0 <= now - os.fstat(handle).st_mtime < grace_s
+    finally:
+        os.close(handle)

@@ -1,0 +1,149 @@
+"""Work on the store in the background: reconcile, garbage, the cap. Never waited for."""
+
+import fcntl
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .blobs import Blobs
+from .census import AREA_NAMES, SHARDS, Census
+from .ledger import UNNAMED, leave_note, read_note
+from .manifest import Manifest
+from .reasons import StoreError
+from .records import StoreLimits
+from .removal import Removed, Remover
+from .root import FILE_MODE, StoreRoot
+from .siblings import remove_sibling, siblings
+from .tidy import Tidier
+
+log = logging.getLogger(__name__)
+
+LOCK = "upkeep.lock"
+PROGRESS = "upkeep"  # the note of how far a walk has come, for whoever goes on with it
+_PLACES = [(area, shard) for area in AREA_NAMES for shard in SHARDS]
+
+
+class Upkeep:
+    """One round of work, on the thread that calls `run`, until done or ``stop`` is set.
+
+    A round compares a part of the directories with the manifest, in both directions, and goes on
+    where the last one, of any process, was interrupted. One process works at a time.
+    """
+
+    def __init__(self, root: StoreRoot, limits: StoreLimits, stop: threading.Event) -> None:
+        self._root = root
+        self._limits = limits
+        self._stop = stop
+        self._blobs = Blobs(root, lambda name: None)
+        self._manifest = Manifest(root, limits.write_busy_s)
+        self._remover = Remover(root, self._blobs, self._manifest, self._pause)
+
+    def run(self) -> None:
+        try:
+            self._root.check()
+            with _alone(self._root) as alone:
+                if alone:
+                    self._work()
+        except StoreError as error:
+            if error.reason != "store_absent":
+                log.info("no upkeep of the store now: %s", error)
+        except OSError as error:
+            log.info("no upkeep of the store now: %s", error)
+        finally:
+            self._manifest.close()
+
+    def _work(self) -> None:
+        note = read_note(self._manifest, PROGRESS)
+        if self._manifest.rebuild_pending:
+            return  # half an index does not know what is garbage
+        if _is_due(note.get("tidied"), self._limits.tidy_every_s):
+            tidier = Tidier(self._root, self._blobs, self._manifest, self._limits, self._pause)
+            _, done = tidier.tidy()
+            note["tidied"] = time.time()
+            leave_note(self._manifest, PROGRESS, note)
+            if done.files or done.failed:
+                log.info("kept the store to its limits: %s", _words(done))
+        if _is_due(note.get("walked"), self._limits.reconcile_every_s):
+            self._walk(note)
+
+    def _walk(self, note: dict[str, object]) -> None:
+        began = time.monotonic()
+        census = Census(self._root, self._manifest, self._limits.grace_s)
+        at = note.get("at")
+        at = at if isinstance(at, int) and 0 <= at < len(_PLACES) else 0
+        beside = note.get("beside")
+        beside = beside if at and isinstance(beside, int) else 0
+        done = Removed()
+        while at < len(_PLACES) and not self._stop.is_set():
+            started = time.monotonic()
+            seen = census.shard(*_PLACES[at])
+            removed = self._remover.gone(seen.gone)
+            removed.add(self._remover.strays(seen.strays))
+            done.add(removed)
+            beside += seen.unnamed_bytes - removed.nbytes
+            at += 1
+            if seen.files and not self._pause(time.monotonic() - started):
+                break
+        finished = at == len(_PLACES)
+        if finished:
+            top = census.top()
+            done.add(self._remover.strays(top.strays))
+            beside += top.nbytes + self._other_versions(done)
+            leave_note(self._manifest, UNNAMED, {"bytes": beside})
+            note["walked"] = time.time()
+        note |= {"at": 0 if finished else at, "beside": beside}
+        leave_note(self._manifest, PROGRESS, note)
+        log.info(
+            "reconciled %s of the store in %.1f s: %s, %d rows without a file removed",
+            "all" if finished else f"{at} of {len(_PLACES)} parts",
+            time.monotonic() - began,
+            _words(done),
+            done.rows,
+        )
+
+    def _other_versions(self, done: Removed) -> int:
+        """Bytes of those that stay."""
+        left = 0
+        for sibling in siblings(self._root):
+            if sibling.unused:
+                remove_sibling(sibling)
+                done.add(Removed(files=sibling.files, nbytes=sibling.nbytes))
+            else:
+                left += sibling.nbytes
+        return left
+
+    def _pause(self, worked: float) -> bool:
+        """Rest so long that only a small share of the time is worked."""
+        return not self._stop.wait(worked * (1 / self._limits.duty - 1))
+
+
+@contextmanager
+def _alone(root: StoreRoot) -> Iterator[bool]:
+    """Whether no other process works at the same time. Raises OSError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = os.open(root.path / LOCK, flags, FILE_MODE)
+    try:
+        if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
+            os.fchmod(handle, FILE_MODE)
+        alone = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            alone = False
+        yield alone
+    finally:
+        os.close(handle)
+
+
+def _is_due(last: object, every_s: float) -> bool:
+    """Also where the clock was set back since."""
+    return not isinstance(last, (int, float)) or not 0 <= time.time() - last < every_s
+
+
+def _words(done: Removed) -> str:
+    return f"{done.files} files of {done.nbytes:,} bytes removed" + (
+        f", {done.failed} could not be: {done.error}" if done.failed else ""
+    )

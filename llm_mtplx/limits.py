@@ -49,6 +49,9 @@ class Limits(BaseModel):
     idle_ttl_s: float = Field(
         3600, ge=0, description="Seconds an unused session stays in RAM; 0 is for ever"
     )
+    active_pin_ttl_s: float = Field(
+        600, ge=0, description="Seconds a session over its RAM budget stays after its last turn"
+    )
 
 
 def limits() -> Limits:

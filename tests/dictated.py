@@ -9,7 +9,8 @@ from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.sessions.bank import Bank, BankLimits
+from llm_mtplx.sessions.bank import Bank
+from llm_mtplx.sessions.budgets import BankLimits
 from llm_mtplx.sessions.keeper import Keeper, Persistence
 from llm_mtplx.speculative.acceptance import Verdict, accept_greedy
 from llm_mtplx.speculative.decoder import Ahead, Decoder

@@ -14,7 +14,8 @@ import mlx.core as mx
 import numpy as np
 
 from ..coldstore import ColdStore
-from ..sessions.bank import Bank, BankLimits
+from ..sessions.bank import Bank
+from ..sessions.budgets import BankLimits
 from ..sessions.keeper import Keeper, Persistence
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling

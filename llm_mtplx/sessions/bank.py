@@ -9,25 +9,18 @@ Lives on the engine's thread.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from ..speculative.state import State
 from . import ladder
+from .budgets import BankLimits
 from .reasons import Reason
 from .session import Checkpoint, KnownTurn, Session, copy_to, go_back
 
 TURN_CHECKPOINTS = 2  # kept besides the end of the system prompt and the ladder
 DROPPED_KNOWN = 256  # conversations of which it is known why RAM does not hold them
-
-
-@dataclass(frozen=True)
-class BankLimits:
-    total_bytes: int
-    per_session_bytes: int
-    entries: int
-    idle_s: float  # 0 keeps sessions until size forces them out
-    pin_s: float = 600.0  # a session over its budget stays so long after its last turn
 
 
 @dataclass
@@ -63,6 +56,30 @@ class Bank:
     @property
     def nbytes(self) -> int:
         return sum(session.nbytes for session in self._sessions)
+
+    def report(self) -> dict[str, Any]:
+        """What is here, by the names users of such caches know."""
+        leases = self.leases
+        return {
+            "max_entries": self.limits.entries,
+            "max_bytes": self.limits.total_bytes,
+            "per_session_max_bytes": self.limits.per_session_bytes,
+            "idle_ttl_s": self.limits.idle_s or None,
+            "active_pin_ttl_s": self.limits.pin_s,
+            "entries": len(self._sessions),
+            "total_nbytes": self.nbytes,
+            "lease_entries": len(leases),
+            "lease_nbytes": sum(lease.nbytes for lease in leases),
+            "prefixes": [
+                {
+                    "session_id": session.conversation,
+                    "prefix_len": len(session.ids),
+                    "nbytes": session.nbytes,
+                    "boundaries": [c.position for c in session.checkpoints],
+                }
+                for session in self._sessions
+            ],
+        }
 
     def known_turns(
         self, model: str, conversation: str | None, pointer: str | None

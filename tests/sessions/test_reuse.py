@@ -9,7 +9,8 @@ import pytest
 
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.errors import EngineError
-from llm_mtplx.sessions.bank import Bank, BankLimits
+from llm_mtplx.sessions.bank import Bank
+from llm_mtplx.sessions.budgets import BankLimits
 from llm_mtplx.sessions.reasons import Reason
 from llm_mtplx.speculative.decoder import Decoder
 

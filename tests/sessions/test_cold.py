@@ -336,6 +336,29 @@ def test_states_survive_bit_for_bit(
     store.close(TIMEOUT_S)
 
 
+@pytest.mark.parametrize("shared", [255, 256, 257, 299, 301])
+def test_lines_that_part_near_the_edge_of_a_block(
+    tiny: Tiny, prefilled: Decoder, tmp_path: Path, shared: int
+) -> None:
+    """Never the state of ids that are not the prompt's, however few differ."""
+    trunk, head = tiny
+    store = ColdStore(tmp_path)
+    early = Decoder(trunk, head, Sampling(), Draws(0))
+    list(early.prefill(IDS[:200]))
+    at_200 = named_arrays(early.state)
+    save_line(store, "f", early.state, Checkpoint.of(early.state), "c")
+    list(early.prefill(IDS[200:300]))
+    at_300 = named_arrays(early.state)
+    save_line(store, "f", early.state, Checkpoint.of(early.state), "c")
+    assert store.flush(TIMEOUT_S)
+    other = [*IDS[:shared], *((token + 1) % 64 for token in IDS[shared:400])]
+    read, _ = read_line(store, store.lookup("f", other), other, State.empty(trunk, head))
+    assert read is not None
+    assert read[0].ids == other[: 300 if shared >= 300 else 200]
+    assert_equal(named_arrays(read[0]), at_300 if shared >= 300 else at_200)
+    store.close(TIMEOUT_S)
+
+
 def test_a_turn_writes_only_what_is_new(tiny: Tiny, tmp_path: Path) -> None:
     trunk, head = tiny
     decoder = Decoder(trunk, head, Sampling(), Draws(0))

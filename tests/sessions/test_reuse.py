@@ -75,6 +75,19 @@ def test_two_conversations_share_their_system_prompt(model, bank, template) -> N
     assert other.say("And then?").restored > shared.restored
 
 
+def test_back_and_forth_between_conversations_with_a_long_beginning(model, bank) -> None:
+    """Each goes on in its own line; none ever writes into another's."""
+    words = " ".join(f"rule{number}" for number in range(200))
+    long = {"role": "system", "content": words}
+    one, other = (Talk(model, bank, name, PRESERVE, [long]) for name in "ab")
+    begins = len(model.tokenizer.encode(words))
+    assert begins > 1000
+    one.say("First question.", max_tokens=4)
+    assert other.say("Quite another question.", max_tokens=4).restored > begins
+    kept = one.turn.decoder.state.position
+    assert one.say("And then?", max_tokens=4).restored == kept
+
+
 def test_an_edited_answer_is_told_from_a_rewritten_one(model, bank) -> None:
     talk = Talk(model, bank, messages=[SYSTEM])
     talk.say("One.")

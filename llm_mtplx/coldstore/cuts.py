@@ -7,6 +7,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from . import ladder
 from .entries import Entry
 from .graph import Graph, total_size
 from .manifest import BlockRow, CheckpointRow
@@ -67,16 +68,25 @@ class Cuts:
         ]
 
     def superseded(self) -> list[Cut]:
-        """Tips that have had two successors for longer than the grace."""
+        """Tips that have had two successors for longer than the grace, and rungs that the line
+        has outgrown."""
         found = []
         for entries in self._by_conversation().values():
             tips = _newest_first(entry for entry in entries if entry.role == "tip")
+            found += [self._cut(rung) for rung in self._outgrown(entries, tips)]
             for last_needed, tip in zip(tips, tips[KEPT_TIPS:], strict=False):
                 row = self._graph.checkpoints.get(bytes.fromhex(tip.checkpoint))
                 used = max(last_needed.created, row.used if row is not None else 0)
                 if not self._is_recent(used):
                     found.append(self._cut(tip))
         return found
+
+    def _outgrown(self, entries: list[Entry], tips: list[Entry]) -> list[Entry]:
+        rungs = [entry for entry in entries if entry.role == "ladder"]
+        if not tips or self._is_recent(tips[0].created):
+            return []
+        kept = ladder.kept([rung.position for rung in rungs], tips[0].position)
+        return [rung for rung in rungs if rung.position not in kept]
 
     def unused_since(self, before: float) -> list[Cut]:
         """Everything of conversations, and checkpoints without one, last used before then."""

@@ -10,8 +10,8 @@ import mlx.core as mx
 from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder, Piece
 from ..chat.history import encode_history
+from ..coldstore import ladder
 from ..errors import RequestError
-from ..sessions import ladder
 from ..sessions.keeper import ANSWER_START, Keeper
 from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn, go_back

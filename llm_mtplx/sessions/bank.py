@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..coldstore import ladder
 from ..speculative.state import State
-from . import ladder
 from .budgets import BankLimits
 from .reasons import Reason
 from .session import Checkpoint, KnownTurn, Session, copy_to, go_back

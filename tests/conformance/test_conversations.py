@@ -8,11 +8,11 @@ from pathlib import Path
 
 from .test_processes import MODEL, SYSTEM, last_cache, llm
 
-NAMES = (
-    "Tamsin Quilfor Wimbo Zorblat Brenna Osric Marlow Petra Lucan Idris Fenna Jorvik Salome Anwen "
-    "Corvin Dagny Elowen Faris Gideon Hester Ivo Jessamy Kestrel Linnea Mungo Nerys Orla Piers "
-    "Rufus Sunniva"
-).split()
+NAMES = [
+    first + last
+    for first in ("Tam", "Quil", "Zor", "Bren", "Mar", "Pet")
+    for last in ("sin", "for", "blat", "na", "low")
+]
 TELL = """
 import json, sys
 import llm, sqlite_utils

@@ -7,7 +7,7 @@ from pathlib import Path
 import click.testing
 import llm
 import pytest
-from llm.cli import cli
+from llm.cli import cli, load_conversation
 
 from llm_mtplx.demo import MODEL_DIR
 
@@ -51,8 +51,18 @@ def test_continues_by_id() -> None:
 
 def test_async_and_sync_continue_each_other() -> None:
     ok("--async", "-m", MODEL, NAME)
-    assert "Zorblat" in ok("-c", ASK_NAME)
-    assert "Zorblat" in ok("--async", "-c", ASK_NAME)
+    read = last_log()["input_tokens"]
+    for way in ([], ["--async"], []):
+        assert "Zorblat" in ok(*way, "-c", ASK_NAME)
+        log = last_log()
+        # All but the generation prompt of the turn before.
+        assert log["response_json"]["cache"]["restored"] > read - 10
+        read = log["input_tokens"]
+    conversation = load_conversation(log["conversation_id"])
+    conversation.model = llm.get_model(MODEL)
+    answer = conversation.prompt(ASK_NAME)
+    assert "Zorblat" in answer.text()
+    assert answer.response_json["cache"]["restored"] > read - 10
 
 
 def test_no_stream_gives_the_same_text() -> None:

@@ -9,9 +9,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from llm_mtplx.coldstore import ColdStore
+from llm_mtplx.coldstore import ColdStore, ladder
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.sessions import ladder
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.keeper import Keeper

@@ -3,7 +3,7 @@ it does not mean reading all of it again."""
 
 from collections.abc import Iterable
 
-from ..coldstore import BLOCK
+from .keys import BLOCK
 
 LONG = 4096  # tokens; a shorter line is read again quickly
 RUNGS = 4

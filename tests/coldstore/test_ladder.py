@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_mtplx.coldstore import BLOCK
-from llm_mtplx.sessions.ladder import LONG, RUNGS, kept, rungs
+from llm_mtplx.coldstore.ladder import LONG, RUNGS, kept, rungs
 
 
 def test_short_lines_have_none() -> None:

@@ -85,7 +85,6 @@ class ToolCallScanner:
         self._pass(segments, found.start())
         if found.partial:
             return False
-        self._drop_newlines(segments)
         self._in_call, self._searched = True, 0
         return True
 
@@ -127,6 +126,7 @@ class ToolCallScanner:
         self._pass(segments, opener.end())
 
     def _end_call(self, segments: list[Segment], end: int, call: Call) -> None:
+        self._drop_newlines(segments)
         segments.append(Segment(self._held[:end], call=call))
         self._held = self._held[end:]
         self._in_call, self._after_call = False, True

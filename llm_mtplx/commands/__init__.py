@@ -7,12 +7,14 @@ import click
 # Name -> the module that defines it.
 COMMANDS = {
     "add": "models",
+    "count": "count",
     "doctor": "doctor",
     "forget": "status",
     "models": "models",
     "remove": "models",
     "status": "status",
     "tune": "tune",
+    "warm": "warm",
 }
 
 

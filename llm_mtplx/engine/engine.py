@@ -8,7 +8,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .load import LoadedModel
     from .tuning import Measured
     from .turn import Turn
+    from .warm import Warmed
 
 T = TypeVar("T")
 
@@ -247,6 +248,18 @@ class Engine:
         model = load(folder, notice)
         depth = recorded_depth(model.folder)
         return model if depth is None else replace(model, depth=depth, break_even=0.0)
+
+    def warm(self, requests: Sequence[Request]) -> "Warmed":
+        """Keep the state after what all ``requests`` of one model begin with."""
+
+        def task() -> "Warmed":
+            from .warm import warm
+
+            folder = requests[0].folder
+            model = self._resident(Job(requests[0], lambda event: None))
+            return warm(model, self._keepers[folder], requests)
+
+        return self.call(task)
 
     def tune(self, folder: Path, tokens: int, repeats: int) -> "Measured":
         """Measure which depth is fastest, save it, and use it from now on."""

@@ -11,7 +11,7 @@ import mlx.core as mx
 from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
 from ..chat.effort import with_effort
-from ..chat.history import encode_history
+from ..chat.history import common_length, encode_history
 from ..chat.pieces import Call, Part, Unread
 from ..chat.tools import answer_message, names_of, results_for, texts_of
 from ..errors import RequestError
@@ -176,6 +176,8 @@ class Turn:
         position = self._lease.position
         marks = self._marks()
         self._header = marks[-1] if marks else len(self.prompt)
+        if self._request.messages[-1]["role"] != "tool":
+            self._lease.session.asked = self._header
         self._rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
         marks = sorted({*(mark for mark in marks if mark > position), *self._rungs})
         for done in self.decoder.prefill(self.prompt[position:], marks):
@@ -230,17 +232,21 @@ class Turn:
     @cached_property
     def _tip_position(self) -> int:
         """Where the next turn's prompt will part from this line at the earliest: at the end of it
-        where the template repeats the answer as it was generated, else at the answer header."""
+        where the template repeats the answer as it was generated, else at the answer header or,
+        where it writes the tool rounds before the answer otherwise too, at the first of them."""
         request, known = self._request, self._known
         if known is None:
             return len(self._line)
         answer = answer_message(known.text, known.reasoning, self.answer.calls)
         onwards = [*request.messages, answer, *results_for(self.answer.calls)]
-        begins = self._text[: self._text.rfind(ANSWER_START)] + known.message
-        if self._model.tokenizer.render(onwards, request.template_args).startswith(begins):
+        now = self._text[: self._text.rfind(ANSWER_START)] + known.message
+        later = self._model.tokenizer.render(onwards, request.template_args)
+        if later.startswith(now):
             return len(self._line)
-        at_header = self._lease.session.deepest(self._header)
-        return at_header.position if at_header else 0
+        border = now.rfind("<|im_start|>", 0, common_length(now, later))
+        rest = self._encode(self._text[max(border, 0) :])
+        shared = self._lease.session.deepest(len(self.prompt) - len(rest))
+        return shared.position if shared else 0
 
     def _miss_reason(self) -> Reason | None:
         reason = self._taken.reason

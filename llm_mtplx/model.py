@@ -3,22 +3,18 @@
 The engine is imported when a prompt runs: every llm command pays for this module.
 """
 
+import json
 from collections.abc import AsyncGenerator, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 import llm
-from llm.parts import (
-    AttachmentPart,
-    Message,
-    ReasoningPart,
-    StreamEvent,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from llm.parts import Message, StreamEvent
+from llm.utils import monotonic_ulid
 
 from .catalog.entries import Entry
+from .catalog.template import knows_tools
 from .debug import debug, debugging
 from .errors import MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
@@ -26,7 +22,7 @@ from .options import MtplxOptions, stop_strings
 from .progress import ProgressLine
 
 if TYPE_CHECKING:
-    from .engine.protocol import Event, Finished, Progress, Request, Restored
+    from .engine.protocol import Event, Finished, Progress, Request, Restored, ToolCall
 
 
 METADATA = "mtplx"  # our key in a part's provider_metadata
@@ -34,7 +30,6 @@ METADATA = "mtplx"  # our key in a part's provider_metadata
 
 class _Shared:
     can_stream = True
-    supports_tools = False
     supports_schema = False
     Options = MtplxOptions
 
@@ -44,6 +39,11 @@ class _Shared:
 
     def __str__(self) -> str:
         return f"MTPLX: {self.model_id}"
+
+    @cached_property
+    def supports_tools(self) -> bool:
+        """Whether the model's own chat template has a place for them."""
+        return knows_tools(self.entry.path)
 
 
 class MtplxModel(_Shared, llm.Model):
@@ -93,16 +93,34 @@ def build_request(
     conversation: llm.Conversation | llm.AsyncConversation | None,
 ) -> "Request":
     """Everything the engine needs to know about ``prompt``."""
+    from .chat.tools import declare
     from .engine.protocol import Request
+    from .messages import check_calls, template_messages
 
     messages = template_messages(prompt.messages, prompt.system)
     last = messages[-1] if messages else None
     if last is None or (last["role"] == "user" and not last["content"].strip()):
         raise RequestError("The prompt is empty: give the model something to answer.")
     options = prompt.options
+    if options.thinking == "off":
+        for name in ("reasoning_effort", "thinking_budget"):
+            if getattr(options, name) is not None:
+                raise RequestError(f"'thinking off' and '{name}' contradict each other.")
     template_args: dict[str, Any] = {}
     if options.thinking in ("on", "off"):
         template_args["enable_thinking"] = options.thinking == "on"
+    tools = {tool.name: tool for tool in prompt.tools}
+    if tools:
+        template_args["tools"] = [
+            declare(name, tools[name].description, tools[name].input_schema)
+            for name in sorted(tools)
+        ]
+    if unknown := check_calls(prompt.messages, tools):
+        click.echo(
+            f"mtplx: this conversation called {unknown}, which this prompt does not offer; give "
+            "it with -T or --functions if the model shall call it again.",
+            err=True,
+        )
     return Request(
         model_id=entry.model_id,
         folder=entry.path,
@@ -123,6 +141,8 @@ def build_request(
         stop=stop_strings(options.stop),
         max_tokens=options.max_tokens,
         depth=None if options.draft == "auto" else options.draft,
+        reasoning_effort=options.reasoning_effort,
+        thinking_budget=options.thinking_budget,
     )
 
 
@@ -145,45 +165,6 @@ def _is_logged() -> bool:
     return not context.params.get("no_log") and not (llm.user_dir() / "logs-off").exists()
 
 
-def template_messages(messages: list[Message], system: str | None) -> list[dict[str, Any]]:
-    """The whole history as chat templates take it.
-
-    ``system`` is this call's system prompt; it takes the place of the one the conversation began
-    with, which is the first message.
-    """
-    rendered = []
-    for message in messages:
-        rendered += _template_message(message)
-    if system:
-        if rendered and rendered[0]["role"] == "system":
-            rendered = rendered[1:]
-        rendered.insert(0, {"role": "system", "content": system})
-    return rendered
-
-
-def _template_message(message: Message) -> list[dict[str, Any]]:
-    if message.role == "tool":
-        return [
-            {"role": "tool", "name": part.name, "content": part.output}
-            for part in message.parts
-            if isinstance(part, ToolResultPart)
-        ]
-    if any(isinstance(part, AttachmentPart) for part in message.parts):
-        raise RequestError("This model reads text only; the conversation holds an attachment.")
-    content = "".join(part.text for part in message.parts if isinstance(part, TextPart))
-    out: dict[str, Any] = {"role": message.role, "content": content}
-    reasoning = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
-    if reasoning:
-        out["reasoning_content"] = reasoning
-    calls = [part for part in message.parts if isinstance(part, ToolCallPart)]
-    if calls:
-        out["tool_calls"] = [
-            {"type": "function", "function": {"name": call.name, "arguments": call.arguments}}
-            for call in calls
-        ]
-    return [out]
-
-
 class _Reply:
     """Hands the engine's events to llm, for one response."""
 
@@ -192,9 +173,10 @@ class _Reply:
         self._progress = progress
         self._restored: Restored | None = None
         self._said_text = False
+        self._last_call: str | None = None
 
     def take(self, event: "Event") -> Iterator[StreamEvent]:
-        from .engine.protocol import Finished, Notice, Progress, Reasoning, Restored, Text
+        from .engine.protocol import Finished, Notice, Progress, Reasoning, Restored, Text, ToolCall
 
         if isinstance(event, Progress):
             self._progress.show(progress_words(event, self._restored))
@@ -210,6 +192,8 @@ class _Reply:
             yield StreamEvent("text", event.text)
         elif isinstance(event, Reasoning):
             yield StreamEvent("reasoning", event.text)
+        elif isinstance(event, ToolCall):
+            yield from self._call(event)
         elif isinstance(event, Notice):
             click.echo(f"mtplx: {event.line}", err=True)
         elif isinstance(event, Finished):
@@ -217,8 +201,20 @@ class _Reply:
                 yield self._pointer_event({METADATA: {"kv": event.pointer}})
             _record(event, self._response)
 
+    def _call(self, call: "ToolCall") -> Iterator[StreamEvent]:
+        # llm runs what was added and logs what was streamed; the id says that both are one.
+        self._last_call = call_id = f"tc_{str(monotonic_ulid()).lower()}"
+        yield StreamEvent("tool_call_name", call.name, tool_call_id=call_id)
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+        yield StreamEvent("tool_call_args", arguments, tool_call_id=call_id)
+        self._response.add_tool_call(llm.ToolCall(call.name, call.arguments, call_id))
+
     def _pointer_event(self, metadata: dict[str, Any]) -> StreamEvent:
-        """Joins the part before it: an empty text part of its own would be dropped."""
+        """Joins a part before it: an empty text part of its own would be dropped."""
+        if self._last_call is not None:
+            return StreamEvent(
+                "tool_call_args", "", tool_call_id=self._last_call, provider_metadata=metadata
+            )
         kind: Literal["text", "reasoning"] = "text" if self._said_text else "reasoning"
         return StreamEvent(kind, "", provider_metadata=metadata)
 

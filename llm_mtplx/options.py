@@ -73,6 +73,17 @@ class MtplxOptions(llm.Options):
         description="Whether the model reasons before it answers; auto is the model's own default",
     )
 
+    reasoning_effort: Literal["low", "medium", "high", "xhigh"] | None = Field(
+        default=None,
+        description="How hard the model thinks, for models whose template knows levels; one that "
+        "it does not know means the nearest it does",
+    )
+    thinking_budget: int | None = Field(
+        default=None,
+        ge=0,
+        description="Longest reasoning in tokens; then the model is made to answer",
+    )
+
     @field_validator("stop", mode="before")
     @classmethod
     def _check_stop(cls, value: Any) -> Any:

@@ -2,27 +2,38 @@
 
 from collections import deque
 from collections.abc import Sequence
+from typing import Any
 
-from .decode import AnswerDecoder, Piece, merged
+from .decode import AnswerDecoder
+from .pieces import Call, Part, Piece, Unread, merged
 from .stop import StopScanner
+from .toolcalls import Segment, ToolCallScanner
 
 
 class Answer:
-    """Decodes tokens to reasoning and text, and ends the text at a stop string.
+    """Decodes tokens to reasoning, text and tool calls, and ends the text at a stop string.
 
-    Stop strings are looked for in the text, not in the reasoning.
+    Stop strings are looked for in the text, not in reasoning or calls.
     """
 
-    def __init__(self, decoder: AnswerDecoder, stops: Sequence[str]) -> None:
+    def __init__(
+        self,
+        decoder: AnswerDecoder,
+        stops: Sequence[str] = (),
+        tools: Sequence[dict[str, Any]] = (),
+    ) -> None:
         self._decoder = decoder
+        self._tools = ToolCallScanner(tools) if tools else None
         self._scanner = StopScanner(stops) if stops else None
-        self._text_length = 0  # characters of text decoded, held back or not
+        self._decoded = 0  # characters of text and calls decoded, held back or not
         self._ends: deque[int] = deque()  # where the text of each token not yet whole ends
         self.tokens = 0  # taken
         self.whole_tokens = 0  # leading tokens whose text lies wholly inside the shown text
-        self.whole_length = 0  # characters of text those tokens hold
+        self.whole_length = 0  # characters of text and calls those tokens hold
+        self.raw = ""  # where there are stop strings: shown, with calls as the model wrote them
         self.text = ""  # shown
         self.reasoning = ""
+        self.calls: list[Call] = []
 
     @property
     def stopped(self) -> bool:
@@ -32,18 +43,27 @@ class Answer:
     def reasoning_tokens(self) -> int:
         return self._decoder.reasoning_tokens
 
-    def add(self, tokens: Sequence[int]) -> list[Piece]:
+    @property
+    def in_reasoning(self) -> bool:
+        return self._decoder.thinking.in_reasoning
+
+    @property
+    def end_of_thinking(self) -> str:
+        """What ends the reasoning here the way templates write its end."""
+        return "</think>\n\n" if self._decoder.thinking.at_line_start else "\n</think>\n\n"
+
+    def add(self, tokens: Sequence[int]) -> list[Part]:
         """Take ``tokens`` up to the one that completes a stop string; returns what to show."""
         if self._scanner is None:
             self.tokens += len(tokens)
             self.whole_tokens = self.tokens
-            return self._shown(self._decoder.add(tokens))
-        shown: list[Piece] = []
+            return self._shown(self._read(self._decoder.add(tokens)))
+        shown: list[Part] = []
         for token in tokens:
-            shown += self._scan(self._decoder.add([token]))
+            shown += self._read(self._decoder.add([token]))
             self.tokens += 1
             # A character that is not complete yet is not inside anything.
-            self._ends.append(self._text_length + self._decoder.incomplete)
+            self._ends.append(self._decoded + self._decoder.held)
             while self._ends and self._ends[0] <= self._scanner.emitted:
                 self.whole_length = self._ends.popleft()
                 self.whole_tokens += 1
@@ -55,34 +75,61 @@ class Answer:
         """Count the token that ended the answer; it has no text."""
         self.tokens += 1
 
-    def finish(self) -> list[Piece]:
+    def finish(self) -> list[Part]:
         """The answer ended; returns what was held back."""
-        pieces = self._decoder.finish()
-        if self._scanner is None:
-            return self._shown(pieces)
-        shown = self._scan(pieces)
-        if not self.stopped:
-            rest = self._scanner.finish()
-            shown += [Piece("text", rest)] if rest else []
+        shown = self._read(self._decoder.finish())
+        if self._tools is not None:
+            shown += self._pass(self._tools.finish())
+        if self._scanner is not None and not self.stopped:
+            shown += self._emitted(self._scanner.finish())
             self.whole_tokens = self.tokens
         return self._shown(merged(shown))
 
-    def _shown(self, pieces: list[Piece]) -> list[Piece]:
-        for piece in pieces:
-            if piece.kind == "text":
-                self.text += piece.text
-            else:
-                self.reasoning += piece.text
-        return pieces
-
-    def _scan(self, pieces: Sequence[Piece]) -> list[Piece]:
-        assert self._scanner is not None
-        shown = []
-        for piece in pieces:
-            if piece.kind == "text":
-                self._text_length += len(piece.text)
-                text = self._scanner.add(piece.text)
-                shown += [Piece("text", text)] if text else []
+    def _read(self, parts: Sequence[Part]) -> list[Part]:
+        """Text to text and calls, up to a stop string."""
+        read: list[Part] = []
+        for part in parts:
+            if isinstance(part, Piece) and part.kind == "text":
+                self._decoded += len(part.text)
+                read += self._pass(
+                    self._tools.add(part.text) if self._tools else [Segment(part.text, part.text)]
+                )
             elif not self.stopped:
-                shown.append(piece)
-        return shown
+                read.append(part)
+        return read
+
+    def _pass(self, segments: Sequence[Segment]) -> list[Part]:
+        passed: list[Part] = []
+        for segment in segments:
+            if self.stopped:
+                break
+            if segment.problem is not None:
+                passed.append(Unread(segment.problem))
+            if self._scanner is None:
+                passed += _text(segment.text)
+            elif segment.text:
+                passed += self._emitted(self._scanner.add(segment.text))
+            elif segment.raw:
+                passed += self._emitted(self._scanner.skip(len(segment.raw)))
+                self.raw += segment.raw
+            if segment.call is not None:
+                passed.append(segment.call)
+        return passed
+
+    def _emitted(self, text: str) -> list[Part]:
+        self.raw += text
+        return _text(text)
+
+    def _shown(self, parts: list[Part]) -> list[Part]:
+        for part in parts:
+            if isinstance(part, Call):
+                self.calls.append(part)
+            elif isinstance(part, Piece) and part.kind == "text":
+                self.text += part.text
+            elif isinstance(part, Piece):
+                self.reasoning += part.text
+        return parts
+
+
+def _text(text: str) -> list[Part]:
+    return [Piece("text", text)] if text else []

@@ -2,16 +2,9 @@
 
 import codecs
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Literal
 
-Kind = Literal["text", "reasoning"]
-
-
-@dataclass(frozen=True)
-class Piece:
-    kind: Kind
-    text: str
+from .pieces import Part, Piece, merged
+from .thinking import ThinkingSplitter
 
 
 class TextDecoder:
@@ -36,11 +29,7 @@ class TextDecoder:
 
 
 class AnswerDecoder:
-    """Splits an answer into reasoning and text at its think tokens.
-
-    The tags and the newlines next to them belong to the template, not to the parts: reasoning
-    loses its outer newlines, text its leading ones after a think block.
-    """
+    """Tokens to reasoning and text."""
 
     def __init__(
         self,
@@ -48,63 +37,33 @@ class AnswerDecoder:
         think_start: int | None,
         think_end: int | None,
         in_reasoning: bool,
+        tool_names: Sequence[str] = (),
     ) -> None:
         self._decoder = TextDecoder(token_bytes)
         self._think_start = think_start
         self._think_end = think_end
-        self._in_reasoning = in_reasoning
-        self._skip_newlines = in_reasoning
-        self._held = ""  # newlines that may turn out to be the end of the reasoning
+        self.thinking = ThinkingSplitter(in_reasoning, tool_names)
         self.reasoning_tokens = 0
 
-    def add(self, tokens: Iterable[int]) -> list[Piece]:
-        pieces: list[Piece] = []
+    def add(self, tokens: Iterable[int]) -> list[Part]:
+        parts: list[Part] = []
         for token in tokens:
-            if token == self._think_end and self._in_reasoning:
-                self._flush(pieces)
-                self._in_reasoning, self._skip_newlines, self._held = False, True, ""
-            elif token == self._think_start and not self._in_reasoning:
-                self._flush(pieces)
-                self._in_reasoning, self._skip_newlines = True, True
+            if token == self._think_end:
+                parts += self._flush() + self.thinking.close_tag()
+            elif token == self._think_start:
+                parts += self._flush() + self.thinking.open_tag()
             else:
-                self.reasoning_tokens += self._in_reasoning
-                self._append(pieces, self._decoder.add(token))
-        return merged(pieces)
+                self.reasoning_tokens += self.thinking.in_reasoning
+                parts += self.thinking.add(self._decoder.add(token))
+        return merged(parts)
 
     @property
-    def incomplete(self) -> bool:
-        """Whether the last token ended inside a character."""
-        return self._decoder.incomplete
+    def held(self) -> int:
+        """Characters of text that the tokens taken have begun or hold, and that are not out."""
+        return self.thinking.pending + self._decoder.incomplete
 
-    def finish(self) -> list[Piece]:
-        pieces: list[Piece] = []
-        self._flush(pieces)
-        return merged(pieces)
+    def finish(self) -> list[Part]:
+        return merged([*self._flush(), *self.thinking.settle()])
 
-    def _flush(self, pieces: list[Piece]) -> None:
-        self._append(pieces, self._decoder.finish())
-
-    def _append(self, pieces: list[Piece], text: str) -> None:
-        if self._skip_newlines:
-            text = text.lstrip("\n")
-        if not text:
-            return
-        self._skip_newlines = False
-        if not self._in_reasoning:
-            pieces.append(Piece("text", text))
-            return
-        text = self._held + text
-        kept = text.rstrip("\n")
-        self._held = text[len(kept) :]
-        if kept:
-            pieces.append(Piece("reasoning", kept))
-
-
-def merged(pieces: list[Piece]) -> list[Piece]:
-    merged: list[Piece] = []
-    for piece in pieces:
-        if merged and merged[-1].kind == piece.kind:
-            merged[-1] = Piece(piece.kind, merged[-1].text + piece.text)
-        else:
-            merged.append(piece)
-    return merged
+    def _flush(self) -> list[Piece]:
+        return self.thinking.add(self._decoder.finish())

@@ -34,3 +34,12 @@ def encode_history(
             ids += own
             pending = ""
     return ids + (encode(pending) if pending else [])
+
+
+def common_length(one: str, other: str) -> int:
+    """How many leading characters are equal."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[:middle] == other[:middle] else (low, middle - 1)
+    return low

@@ -36,6 +36,12 @@ class StopScanner:
         held, self._held = self._held, ""
         return self._pass(held)
 
+    def skip(self, length: int) -> str:
+        """Characters in which no stop string is looked for. Returns what was held back."""
+        held = self.finish()
+        self.emitted += length
+        return held
+
     def _possible_start(self, buffer: str) -> int:
         longest = max((len(stop) - 1 for stop in self._stops), default=0)
         for length in range(min(longest, len(buffer)), 0, -1):

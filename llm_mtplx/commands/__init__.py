@@ -7,6 +7,7 @@ import click
 # Name -> the module that defines it.
 COMMANDS = {
     "add": "models",
+    "count": "count",
     "doctor": "doctor",
     "forget": "status",
     "gc": "gc",
@@ -14,6 +15,7 @@ COMMANDS = {
     "remove": "models",
     "status": "status",
     "tune": "tune",
+    "warm": "warm",
 }
 
 

@@ -8,7 +8,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .tuning import Measured
     from .turn import Turn
     from .verify import Verified
+    from .warm import Warmed
 
 T = TypeVar("T")
 
@@ -258,6 +259,18 @@ class Engine:
             if folder not in self._models:
                 self._add(folder, self._load(folder, lambda line: None))
             return verify(self._models[folder])
+
+        return self.call(task)
+
+    def warm(self, requests: Sequence[Request]) -> "Warmed":
+        """Keep the state after what all ``requests`` of one model begin with."""
+
+        def task() -> "Warmed":
+            from .warm import warm
+
+            folder = requests[0].folder
+            model = self._resident(Job(requests[0], lambda event: None))
+            return warm(model, self._keepers[folder], requests)
 
         return self.call(task)
 

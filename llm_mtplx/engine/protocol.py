@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-FinishReason = Literal["eos", "stop", "length", "interrupted"]
+FinishReason = Literal["eos", "stop", "length", "tool_calls", "interrupted"]
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,14 @@ class Request:
     stop: tuple[str, ...] = ()
     max_tokens: int | None = None
     depth: int | None = None
+    reasoning_effort: str | None = None
+    thinking_budget: int | None = None  # tokens
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The declared functions, as the chat template takes them."""
+        tools: list[dict[str, Any]] = self.template_args.get("tools", [])
+        return tools
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,12 @@ class Text:
 @dataclass(frozen=True)
 class Reasoning:
     text: str
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    name: str
+    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -98,4 +112,4 @@ class Failed:
     error: Exception
 
 
-Event = Text | Reasoning | Restored | Progress | Notice | Finished | Failed
+Event = Text | Reasoning | ToolCall | Restored | Progress | Notice | Finished | Failed

@@ -1,5 +1,6 @@
 """One turn: a request to tokens, text and figures."""
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -8,8 +9,11 @@ from functools import cached_property
 import mlx.core as mx
 
 from ..chat.answer import Answer
-from ..chat.decode import AnswerDecoder, Piece
-from ..chat.history import encode_history
+from ..chat.decode import AnswerDecoder
+from ..chat.effort import with_effort
+from ..chat.history import common_length, encode_history
+from ..chat.pieces import Call, Part, Unread
+from ..chat.tools import answer_message, names_of, results_for, texts_of
 from ..coldstore import ladder
 from ..errors import RequestError
 from ..sessions.keeper import ANSWER_START, Keeper
@@ -32,6 +36,7 @@ from .protocol import (
     Request,
     Restored,
     Text,
+    ToolCall,
 )
 
 
@@ -51,6 +56,9 @@ class Turn:
         cancelled: Callable[[], bool],
     ) -> None:
         self._started = time.perf_counter()
+        request, notice = with_effort(request, model.tokenizer)
+        if notice:
+            emit(Notice(notice))
         self._model = model
         self._request = request
         self._keeper = keeper
@@ -72,7 +80,7 @@ class Turn:
         self._taken = keeper.take(
             self.prompt,
             request.conversation,
-            _said(request),
+            texts_of(request.messages),
             lambda: State.empty(model.trunk, model.head),
             request.cache,
             request.persist,
@@ -85,8 +93,10 @@ class Turn:
                 tokenizer.think_start,
                 tokenizer.think_end,
                 tokenizer.starts_in_reasoning(self.prompt),
+                names_of(request.tools),
             ),
             request.stop,
+            request.tools,
         )
         self.decoder = Decoder(
             model.trunk,
@@ -126,13 +136,15 @@ class Turn:
         finish = self._read_prompt()
         first_token = prefilled = time.perf_counter()
         if finish is None:
-            new = [self.decoder.first()]
+            new = self._end_thinking() or [self.decoder.first()]
             first_token = time.perf_counter()
             saving = self._saving()
             while (finish := self._take(new)) is None:
-                new = self._round()
+                new = self._end_thinking() or self._round()
                 next(saving, None)
         self._show(self.answer.finish())
+        if finish == "eos" and self.answer.calls:
+            finish = "tool_calls"
         self._known = self._known_turn()
         return Finished(
             finish_reason=finish,
@@ -164,6 +176,8 @@ class Turn:
         position = self._lease.position
         marks = self._marks()
         self._header = marks[-1] if marks else len(self.prompt)
+        if self._request.messages[-1]["role"] != "tool":
+            self._lease.session.asked = self._header
         self._rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
         marks = sorted({*(mark for mark in marks if mark > position), *self._rungs})
         for done in self.decoder.prefill(self.prompt[position:], marks):
@@ -218,19 +232,21 @@ class Turn:
     @cached_property
     def _tip_position(self) -> int:
         """Where the next turn's prompt will part from this line at the earliest: at the end of it
-        where the template repeats the answer as it was generated, else at the answer header."""
+        where the template repeats the answer as it was generated, else at the answer header or,
+        where it writes the tool rounds before the answer otherwise too, at the first of them."""
         request, known = self._request, self._known
         if known is None:
             return len(self._line)
-        answer = {"role": "assistant", "content": known.text}
-        if known.reasoning:
-            answer["reasoning_content"] = known.reasoning
-        onwards = [*request.messages, answer, {"role": "user", "content": "x"}]
-        begins = self._text[: self._text.rfind(ANSWER_START)] + known.message
-        if self._model.tokenizer.render(onwards, request.template_args).startswith(begins):
+        answer = answer_message(known.text, known.reasoning, self.answer.calls)
+        onwards = [*request.messages, answer, *results_for(self.answer.calls)]
+        now = self._text[: self._text.rfind(ANSWER_START)] + known.message
+        later = self._model.tokenizer.render(onwards, request.template_args)
+        if later.startswith(now):
             return len(self._line)
-        at_header = self._lease.session.deepest(self._header)
-        return at_header.position if at_header else 0
+        border = now.rfind("<|im_start|>", 0, common_length(now, later))
+        rest = self._encode(self._text[max(border, 0) :])
+        shared = self._lease.session.deepest(len(self.prompt) - len(rest))
+        return shared.position if shared else 0
 
     def _miss_reason(self) -> Reason | None:
         reason = self._taken.reason
@@ -254,7 +270,7 @@ class Turn:
             return None
         if self.answer.stopped:
             # The shown text goes on inside a token that is not kept.
-            rest = self.answer.text[self.answer.whole_length :]
+            rest = self.answer.raw[self.answer.whole_length :]
             made, said = made + tokenizer.encode(rest), said + rest
         if made[-1:] != [end]:
             made, said = [*made, end], f"{said}<|im_end|>"
@@ -283,6 +299,22 @@ class Turn:
             session.cut_to(checkpoint)
             self._keeper.give_back(session, None, self._request.cache)
 
+    def _end_thinking(self) -> list[int]:
+        """The tokens that close the think block once its budget is spent; else none."""
+        if self._thinking_left() > 0:
+            return []
+        closing = self._model.tokenizer.encode(self.answer.end_of_thinking)
+        closing = closing[: self._room - self.answer.tokens]
+        self.decoder.force(closing)
+        return closing
+
+    def _thinking_left(self) -> float:
+        """Tokens of the thinking budget."""
+        budget = self._request.thinking_budget
+        if budget is None or not self.answer.in_reasoning:
+            return math.inf
+        return budget - self.answer.reasoning_tokens
+
     def _round(self) -> list[int]:
         counts = self._counts
         if self._request.stop:
@@ -290,9 +322,9 @@ class Turn:
             self.decoder.hold = len(self.prompt) + self.answer.whole_tokens
         losing = self._request.depth is None and counts.below(self._model.break_even)
         depth = 0 if counts.useless or losing else counts.depth
-        done = self.decoder.round(
-            depth, self._room - self.answer.tokens, self._model.eos_ids.__contains__
-        )
+        # A round must not run past the thinking budget: ids do not depend on the depth.
+        room = min(self._room - self.answer.tokens, self._thinking_left())
+        done = self.decoder.round(depth, int(room), self._model.eos_ids.__contains__)
         was_useless = counts.useless
         counts.add(done)
         if counts.useless and not was_useless:
@@ -318,10 +350,16 @@ class Turn:
             return "length"
         return "interrupted" if self._cancelled() else None
 
-    def _show(self, pieces: Iterable[Piece]) -> None:
-        for piece in pieces:
-            text = piece.text
-            self._emit(Reasoning(text) if piece.kind == "reasoning" else Text(text))
+    def _show(self, parts: Iterable[Part]) -> None:
+        for part in parts:
+            if isinstance(part, Call):
+                self._emit(ToolCall(part.name, part.arguments))
+            elif isinstance(part, Unread):
+                self._emit(Notice(f"a tool call could not be read and stays text: {part.reason}."))
+            elif part.kind == "reasoning":
+                self._emit(Reasoning(part.text))
+            else:
+                self._emit(Text(part.text))
 
 
 @dataclass
@@ -365,12 +403,3 @@ def _room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:
             f"{model.context_window - 1:,}. Shorten it, or start a new conversation."
         )
     return left if request.max_tokens is None else min(left, request.max_tokens)
-
-
-def _said(request: Request) -> set[tuple[str, str]]:
-    """(text, reasoning) of every assistant message."""
-    return {
-        (message["content"], message.get("reasoning_content", ""))
-        for message in request.messages
-        if message["role"] == "assistant"
-    }

@@ -149,6 +149,7 @@ class Bank:
             session.last_used = self._clock()
             leased = Session(model, conversation, copy_to(session.state, checkpoint, empty()))
             leased.turns = list(session.turns)
+            leased.asked = session.asked
             leased.checkpoints = list(session.checkpoints)
         leased.conversation = conversation or leased.conversation
         leased.cut_to(checkpoint)
@@ -157,7 +158,7 @@ class Bank:
     def give_back(self, session: Session) -> None:
         """Keep a session whose state is whole; what the limits do not hold is dropped."""
         session.last_used = self._clock()
-        session.checkpoints = _retained(session.checkpoints, len(session.ids))
+        session.checkpoints = _retained(session)
         self._dropped.pop(session.conversation or "", None)
         if session.nbytes > self.limits.total_bytes:
             self._drop(session, Reason.OVERSIZED)
@@ -242,10 +243,10 @@ def _named(session: Session, pointer: str | None) -> bool:
     return pointer is not None and session.pointer == pointer
 
 
-def _retained(checkpoints: list[Checkpoint], length: int) -> list[Checkpoint]:
-    """The first (the end of the system prompt, where there is one), the ladder's, and the latest
-    ones."""
-    by_position = {c.position: c for c in checkpoints}
+def _retained(session: Session) -> list[Checkpoint]:
+    """The first (the end of the system prompt, where there is one), the ladder's, the end of the
+    latest question, and the latest ones."""
+    by_position = {c.position: c for c in session.checkpoints}
     ordered = sorted(by_position)
-    kept = {*ordered[:1], *ladder.kept(ordered, length), *ordered[-TURN_CHECKPOINTS:]}
-    return [by_position[position] for position in sorted(kept)]
+    kept = {*ordered[:1], *ladder.kept(ordered, len(session.ids)), *ordered[-TURN_CHECKPOINTS:]}
+    return [by_position[at] for at in ordered if at in kept or at == session.asked]

@@ -1,5 +1,6 @@
 """One model's sessions, from RAM and from SSD."""
 
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -230,3 +231,22 @@ class Keeper:
                     session.conversation,
                     role,
                 )
+
+    def wait_for_store(self, timeout: float) -> None:
+        """Until it is known under which fingerprint states are kept."""
+        until = time.monotonic() + timeout
+        while (
+            self._persistence is not None
+            and self._persistence.fingerprint() is None
+            and time.monotonic() < until
+        ):
+            time.sleep(0.05)
+
+    def is_stored(self, ids: Sequence[int], timeout: float) -> bool:
+        """Whether the store has the state after ``ids``, once it has written what it was given."""
+        persistence = self._persistence
+        fingerprint = persistence.fingerprint() if persistence else None
+        if persistence is None or fingerprint is None:
+            return False
+        persistence.store.flush(timeout)
+        return persistence.store.lookup(fingerprint, ids).position == len(ids)

@@ -55,6 +55,7 @@ class Session:
     state: State
     checkpoints: list[Checkpoint] = field(default_factory=list)  # ascending positions
     turns: list[KnownTurn] = field(default_factory=list)
+    asked: int = 0  # where the latest question ends, before the tool rounds that answer it
     pointer: str | None = None  # what the line was called when it was last kept on the SSD
     last_used: float = 0.0
 
@@ -82,8 +83,9 @@ class Session:
 
     @property
     def last_header(self) -> int:
-        """The answer header of the latest answer; the session's end where there is none."""
-        return self.turns[-1].start if self.turns else len(self.ids)
+        """Where the answer to the latest question begins, with its tool rounds; the session's end
+        where there is none."""
+        return min(self.turns[-1].start, self.asked) if self.turns else len(self.ids)
 
     def cut_to(self, checkpoint: Checkpoint) -> None:
         """Forget checkpoints and places of answers that lie behind ``checkpoint``."""

@@ -126,6 +126,17 @@ class Decoder:
         self.penalties.emitted([self.primary])
         return self.primary
 
+    def force(self, tokens: list[int]) -> None:
+        """Emit ``tokens`` whatever the model would: as if they had been drawn."""
+        self._land()
+        *known, last = [*([] if self.primary is None else [self.primary]), *tokens]
+        if known:
+            self._forward(known)
+        # Nothing before them can be come back to.
+        self._windows = []
+        self.primary = last
+        self.penalties.emitted(tokens)
+
     def round(self, depth: int, room: int, ends: Callable[[int], bool]) -> Round:
         """Draft ``depth`` tokens, verify them, emit at most ``room`` >= 1.
 

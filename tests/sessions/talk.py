@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from llm_mtplx.chat.tools import answer_message
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.engine.protocol import Finished, Request
 from llm_mtplx.engine.turn import Turn
@@ -43,6 +44,14 @@ class Talk:
     def say(self, text: str, dictated: list[int] | None = None, **options: Any) -> Finished:
         """Ask, answer, remember; the answer's ids are compared with those of a cold turn."""
         self.messages.append({"role": "user", "content": text})
+        return self._go(dictated, options)
+
+    def results(self, *outputs: str, dictated: list[int] | None = None, **options: Any) -> Finished:
+        """As ``say``, with what the functions that the last answer calls have returned."""
+        self.messages += [{"role": "tool", "name": "f", "content": output} for output in outputs]
+        return self._go(dictated, options)
+
+    def _go(self, dictated: list[int] | None, options: dict[str, Any]) -> Finished:
         options = {"max_tokens": 12, "temperature": 0, **options}
         self.turn = self._turn(self.memory(), options)
         if dictated is not None:
@@ -86,10 +95,8 @@ class Talk:
         return turn
 
     def _remember(self) -> None:
-        answer = {"role": "assistant", "content": self.turn.answer.text}
-        if self.turn.answer.reasoning:
-            answer["reasoning_content"] = self.turn.answer.reasoning
-        self.messages.append(answer)
+        answer = self.turn.answer
+        self.messages.append(answer_message(answer.text, answer.reasoning, answer.calls))
 
     def fork(self, name: str | None) -> "Talk":
         fork = Talk(self.model, self.bank, name, self.template, self.messages, self.memory)

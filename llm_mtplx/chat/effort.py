@@ -1,0 +1,46 @@
+"""How hard a model is asked to think, in the words its chat template knows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..errors import RequestError
+from .tokenizer import ChatTokenizer
+
+if TYPE_CHECKING:
+    from ..engine.protocol import Request
+
+LEVELS = ("low", "medium", "high", "xhigh")
+
+
+def with_effort(request: "Request", tokenizer: ChatTokenizer) -> tuple["Request", str | None]:
+    """``request`` with the template's own level, and a line if the template knows none."""
+    if request.reasoning_effort is None:
+        return request, None
+    declared = declared_levels(tokenizer)
+    if not declared:
+        return request, "this model knows no levels of reasoning; reasoning_effort is left out."
+    level = nearest(request.reasoning_effort, declared)
+    return replace(
+        request, template_args={**request.template_args, "reasoning_effort": level}
+    ), None
+
+
+def nearest(level: str, declared: Sequence[str]) -> str:
+    """The declared level nearest to ``level``; of two as near the higher."""
+    wanted = LEVELS.index(level)
+    return min(declared, key=lambda d: (abs(LEVELS.index(d) - wanted), -LEVELS.index(d)))
+
+
+def declared_levels(tokenizer: ChatTokenizer) -> list[str]:
+    """The levels that the template takes: it refuses others, or makes no difference of any."""
+    asked = [{"role": "user", "content": "x"}]
+    thinking = {"enable_thinking": True}
+    rendered = {"": tokenizer.render(asked, thinking)}
+    for level in LEVELS:
+        try:
+            rendered[level] = tokenizer.render(asked, {**thinking, "reasoning_effort": level})
+        except RequestError:
+            continue
+    differs = len(rendered) < 1 + len(LEVELS) or len(set(rendered.values())) > 1
+    return [level for level in LEVELS if level in rendered] if differs else []

@@ -1,0 +1,62 @@
+"""``llm mtplx warm``: read a beginning once, so that what begins like it starts there."""
+
+import json
+from typing import Any
+
+import click
+import llm
+
+from ..errors import MtplxError
+from ..settings import cache_dir
+from .as_prompt import piped, request_of, takes
+
+# What a prompt may go on with. Its first tokens may join the last ones of the beginning, so the
+# beginning ends where all of these still agree.
+_GOES_ON = ("a", "The", "1", "(", "\nx", " x", "é")
+
+
+@takes(
+    "system",
+    "model_id",
+    "tools",
+    "python_tools",
+    "options",
+    "fragments",
+    "system_fragments",
+    "template",
+    "param",
+)
+@click.command()
+@click.option("json_", "--json", is_flag=True, help="Print JSON")
+def warm(json_: bool, **arguments: Any) -> None:
+    """Read a system prompt, tools, template or fragment and keep the model's state on disk
+
+    Takes these arguments of 'llm prompt'. Every later prompt with the same ones starts warm.
+    """
+    from ..engine.engine import shared_engine
+    from ..limits import limits
+
+    if limits().cache == "off":
+        raise MtplxError("LLM_MTPLX_CACHE is off: there is nowhere to keep anything.")
+    if (llm.user_dir() / "logs-off").exists():
+        raise MtplxError("Logging is off, and what llm does not log is not kept: 'llm logs on'.")
+    text = piped()
+    asked = [request_of({**arguments, "prompt": prompt}, text) for prompt in _GOES_ON]
+    model = asked[0][0].model_id
+    done = shared_engine().warm([request for _, request in asked])
+    if json_:
+        report = {
+            "model": model,
+            "tokens": done.tokens,
+            "read": done.tokens - done.restored,
+            "kept": done.kept,
+            "path": str(cache_dir()),
+        }
+        click.echo(json.dumps(report))
+    elif not done.kept:
+        click.echo(f"Not kept: {done.tokens:,} tokens are read faster than their state is loaded.")
+    elif done.restored == done.tokens:
+        click.echo(f"{done.tokens:,} tokens were kept already in {cache_dir()}.")
+    else:
+        read = done.tokens - done.restored
+        click.echo(f"Read {read:,} of {done.tokens:,} tokens; they are kept in {cache_dir()}.")

@@ -1,0 +1,82 @@
+"""llm's messages in the words of chat templates."""
+
+from collections.abc import Collection
+from typing import Any
+
+from llm.parts import (
+    AttachmentPart,
+    Message,
+    ReasoningPart,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+
+from .chat.pieces import Call
+from .chat.tools import answer_message
+from .errors import RequestError
+
+
+def template_messages(messages: list[Message], system: str | None) -> list[dict[str, Any]]:
+    """The whole history as chat templates take it.
+
+    ``system`` is this call's system prompt; it takes the place of the one the conversation began
+    with, which is the first message.
+    """
+    rendered = []
+    for message in messages:
+        rendered += _template_message(message)
+    if system:
+        if rendered and rendered[0]["role"] == "system":
+            rendered = rendered[1:]
+        rendered.insert(0, {"role": "system", "content": system})
+    return rendered
+
+
+def _template_message(message: Message) -> list[dict[str, Any]]:
+    attached = any(
+        isinstance(part, AttachmentPart) or (isinstance(part, ToolResultPart) and part.attachments)
+        for part in message.parts
+    )
+    if attached:
+        raise RequestError("This model reads text only; the conversation holds an attachment.")
+    if message.role == "tool":
+        return [
+            {"role": "tool", "name": part.name, "content": part.output}
+            for part in message.parts
+            if isinstance(part, ToolResultPart)
+        ]
+    content = "".join(part.text for part in message.parts if isinstance(part, TextPart))
+    if message.role != "assistant":
+        return [{"role": message.role, "content": content}]
+    reasoning = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
+    calls = [
+        Call(part.name, part.arguments) for part in message.parts if isinstance(part, ToolCallPart)
+    ]
+    return [answer_message(content, reasoning, calls)]
+
+
+def check_calls(messages: list[Message], offered: Collection[str]) -> str:
+    """That every call has its result and every result its call. Returns the names of called
+    functions that are not offered any more."""
+    open_calls: dict[str | None, str] = {}
+    called: dict[str, None] = {}
+    for message in messages:
+        if message.role != "tool" and open_calls:
+            break
+        for part in message.parts:
+            if isinstance(part, ToolCallPart):
+                if not isinstance(part.arguments, dict):
+                    raise RequestError(f"The arguments of the call of {part.name!r} are no object.")
+                open_calls[part.tool_call_id] = part.name
+                called[part.name] = None
+            elif (
+                isinstance(part, ToolResultPart) and open_calls.pop(part.tool_call_id, None) is None
+            ):
+                raise RequestError(
+                    f"The conversation holds a result of {part.name!r} that no call asked for."
+                )
+    if open_calls:
+        name = next(iter(open_calls.values()))
+        raise RequestError(f"The conversation holds a call of {name!r} without its result.")
+    return ", ".join(repr(name) for name in called if name not in offered)

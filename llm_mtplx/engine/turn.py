@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from functools import cached_property
 
 import mlx.core as mx
@@ -19,11 +18,12 @@ from ..errors import RequestError
 from ..sessions.keeper import ANSWER_START, Keeper
 from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn, go_back
-from ..speculative.decoder import Decoder, Round
-from ..speculative.depth import ENOUGH_DRAFTS, USELESS_DRAFTS
+from ..speculative.decoder import Decoder
+from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.draws import Draws
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
+from .counts import Counts
 from .defaults import resolve_depth, resolve_penalties, resolve_sampling
 from .load import LoadedModel
 from .protocol import (
@@ -68,7 +68,7 @@ class Turn:
         self._rungs: list[int] = []
         self.emitted: list[int] = []
         self._known: KnownTurn | None = None
-        self._counts = _Counts(resolve_depth(model, request))
+        self._counts = Counts(resolve_depth(model, request))
         tokenizer = model.tokenizer
         self._known_answers = keeper.known_answers(
             request.conversation, request.pointer, request.cache
@@ -360,38 +360,6 @@ class Turn:
                 self._emit(Reasoning(part.text))
             else:
                 self._emit(Text(part.text))
-
-
-@dataclass
-class _Counts:
-    depth: int
-    rounds: int = 0
-    drafted: list[int] = field(default_factory=list)
-    accepted: list[int] = field(default_factory=list)
-    wrong_in_a_row: int = 0
-
-    def __post_init__(self) -> None:
-        self.drafted = [0] * self.depth
-        self.accepted = [0] * self.depth
-
-    @property
-    def useless(self) -> bool:
-        return self.wrong_in_a_row >= USELESS_DRAFTS
-
-    def below(self, share: float) -> bool:
-        """Whether enough first drafts were examined, and fewer than ``share`` of them right."""
-        if not self.depth or self.drafted[0] < ENOUGH_DRAFTS:
-            return False
-        return self.accepted[0] < share * self.drafted[0]
-
-    def add(self, done: Round) -> None:
-        self.rounds += 1
-        # A draft is examined only if those before it were accepted.
-        for position in range(min(done.drafted, done.accepted + 1)):
-            self.drafted[position] += 1
-        for position in range(done.accepted):
-            self.accepted[position] += 1
-        self.wrong_in_a_row = 0 if done.accepted else self.wrong_in_a_row + done.drafted
 
 
 def _room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:

@@ -1,0 +1,350 @@
+"""Tools, reasoning, chat and counting through llm itself."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import click.testing
+import llm
+import pytest
+from llm.cli import cli
+
+from llm_mtplx.engine.engine import Engine
+
+from ..folders import copy_demo
+
+MODEL = "mtplx-demo"
+ADD = """
+def add(a: int, b: int) -> int:
+    "Add two numbers"
+    return a + b
+"""
+SUM = "What is 31 + 14?"
+VERSION = "What version of llm is this?"
+FRANCE = "What is the capital of France?"
+
+
+def invoke(*args: str, input: str = "") -> click.testing.Result:
+    return click.testing.CliRunner().invoke(cli, args, input=input)
+
+
+def ok(*args: str, input: str = "") -> str:
+    result = invoke(*args, input=input)
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def logs(count: int) -> list[dict]:
+    return json.loads(ok("logs", "--json", "-n", str(count)))
+
+
+def add(a: int, b: int) -> int:
+    "Add two numbers"
+    return a + b
+
+
+# Tools
+
+
+@pytest.mark.parametrize("how", [[], ["--async"], ["--no-stream"]])
+def test_a_function_is_called_and_its_result_used(how: list[str]) -> None:
+    assert ok("-m", MODEL, SUM, "--functions", ADD, *how).strip() == "The result is 45."
+    called, answered = logs(2)
+    (call,) = called["tool_calls"]
+    assert (call["name"], call["arguments"]) == ("add", {"a": 31, "b": 14})
+    (result,) = answered["tool_results"]
+    assert (result["output"], result["tool_call_id"]) == ("45", call["tool_call_id"])
+    assert called["response_json"]["finish_reason"] == "tool_calls"
+    assert answered["response_json"]["finish_reason"] == "eos"
+    assert answered["response_json"]["cache"]["restored"] > called["input_tokens"]
+
+
+def test_a_registered_tool_stays_offered_on_continue() -> None:
+    assert llm.get_plugins() is not None
+    assert "The installed version of llm is" in ok("-m", MODEL, VERSION, "-T", "llm_version")
+    assert "Paris" in ok("-c", FRANCE)
+    asked = logs(1)[0]
+    assert [tool["name"] for tool in asked["tools"]] == ["llm_version"]
+    # The template leaves the think blocks of the tool rounds out: back to the question's end.
+    assert asked["response_json"]["cache"]["miss_reason"] == "template_rewrites"
+    assert asked["response_json"]["cache"]["restored"] > 90
+
+
+def test_functions_that_are_lost_on_continue_are_named_and_nothing_breaks() -> None:
+    ok("-m", MODEL, SUM, "--functions", ADD)
+    result = invoke("-c", FRANCE)
+    assert "Paris" in result.stdout
+    assert "called 'add', which this prompt does not offer" in result.stderr
+    again = invoke("-c", "What is 12 + 30?", "--functions", ADD)
+    assert again.exit_code == 0
+    assert "does not offer" not in again.stderr
+
+
+@pytest.mark.parametrize(("answer", "output"), [("y", "45"), ("n", "Cancelled: ")])
+def test_calls_can_be_approved(answer: str, output: str) -> None:
+    result = invoke("-m", MODEL, SUM, "--functions", ADD, "--ta", input=f"{answer}\n")
+    assert result.exit_code == 0
+    assert logs(1)[0]["tool_results"][0]["output"].startswith(output)
+
+
+def test_tools_in_chat() -> None:
+    out = ok("chat", "-m", MODEL, "--functions", ADD, input=f"{SUM}\nWhat is 7 + 12?\nexit\n")
+    assert "45" in out and "19" in out
+    assert "tool_call" not in out
+
+
+class Sums(llm.Toolbox):
+    def __init__(self) -> None:
+        self.made: list[tuple[int, int]] = []
+
+    def add(self, a: int, b: int) -> int:
+        "Add two numbers"
+        self.made.append((a, b))
+        return a + b
+
+
+def test_a_toolbox_and_a_chain_in_python() -> None:
+    model = llm.get_model(MODEL)
+    box = Sums()
+    chain = model.conversation(tools=[box]).chain("What is Sums_add of 31 and 14? Add 31 and 14.")
+    chain.text()
+    assert [tool.name for tool in chain._responses[0].prompt.tools] == ["Sums_add"]
+    conversation = model.conversation(tools=[add])
+    assert conversation.chain(SUM).text().strip() == "The result is 45."
+    assert "Paris" in conversation.prompt(FRANCE).text()
+
+
+def test_calls_without_a_chain_in_python() -> None:
+    response = llm.get_model(MODEL).prompt(SUM, tools=[add])
+    assert response.text() == ""
+    (call,) = response.tool_calls()
+    assert (call.name, call.arguments) == ("add", {"a": 31, "b": 14})
+    (part,) = [p for m in response._messages_now() for p in m.parts if hasattr(p, "arguments")]
+    assert part.tool_call_id == call.tool_call_id
+    (result,) = response.execute_tool_calls()
+    assert result.output == "45"
+    assert response.reply(tool_results=[result]).text() == "The result is 45."
+
+
+def test_async_chain_in_python() -> None:
+    async def main() -> tuple[str, str]:
+        conversation = llm.get_async_model(MODEL).conversation()
+        answer = await conversation.chain(SUM, tools=[add]).text()
+        return answer.strip(), await conversation.prompt(FRANCE).text()
+
+    answer, later = asyncio.run(main())
+    assert answer == "The result is 45."
+    assert "Paris" in later
+
+
+def test_the_same_tools_give_the_same_prompt() -> None:
+    first = json.loads(ok("mtplx", "count", "-m", MODEL, SUM, "-T", "llm_version", "-T", "llm_time",
+                          "--json"))  # fmt: skip
+    other = json.loads(ok("mtplx", "count", "-m", MODEL, SUM, "-T", "llm_time", "-T", "llm_version",
+                          "--json"))  # fmt: skip
+    assert first == other
+    ok("-m", MODEL, "Hi", "-T", "llm_version", "-T", "llm_time")
+    ok("-m", MODEL, "Hi", "-T", "llm_time", "-T", "llm_version")
+    cache = logs(1)[0]["response_json"]["cache"]
+    assert cache["prefilled"] < 10
+
+
+# Reasoning
+
+
+@pytest.mark.parametrize("how", [[], ["-R"], ["--async"], ["--no-stream"]])
+def test_reasoning_is_kept_whether_shown_or_not(how: list[str]) -> None:
+    result = invoke("-m", MODEL, "What is the opposite of hot?", "-o", "thinking", "on", *how)
+    (log,) = logs(1)
+    assert log["reasoning"] == "For hot it is cold."
+    assert (log["reasoning"] in result.stderr) is (how in ([], ["--async"]))
+    assert result.stdout.strip() == log["response"]
+    assert json.loads(log["token_details"])["reasoning"] > 0
+
+
+def test_a_thinking_budget() -> None:
+    question = "What is the opposite of hot?"
+    out = ok("-m", MODEL, question, "-o", "thinking", "on", "-o", "thinking_budget", "4")
+    (log,) = logs(1)
+    assert log["reasoning"] == "For hot it is"
+    assert "cold" in out
+    # What was made to be said is as true a state as any.
+    warm = ok("-c", "Thank you!", "-o", "thinking", "on")
+    assert logs(1)[0]["response_json"]["cache"]["restored"] > 0
+    tokens = logs(1)[0]["output_tokens"]
+    assert ok("--cid", log["conversation_id"], "Thank you!", "-o", "cache", "off", "-o", "thinking",
+              "on")  # fmt: skip
+    assert warm and tokens
+
+
+# Chat, templates, fragments
+
+
+def test_a_chat_loads_its_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ok("mtplx", "add", str(copy_demo(tmp_path / "acme" / "once")), "-a", "once")
+    loads: list[Path] = []
+    load = Engine._load
+
+    def counted(self, folder, notice):
+        loads.append(folder)
+        return load(self, folder, notice)
+
+    monkeypatch.setattr(Engine, "_load", counted)
+    ok("chat", "-m", "once", input=f"Hello!\n{FRANCE}\nTell me a joke.\nexit\n")
+    assert len(loads) == 1
+    ok("-m", "once", FRANCE)
+    assert len(loads) == 1
+
+
+def test_chat_multi_and_fragment(tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("My name is Zorblat.")
+    said = f"!multi\nMy name\nis Quilfor.\n!end\nWhat is my name?\n!fragment {note}\nexit\n"
+    out = ok("chat", "-m", MODEL, input=said)
+    assert "Quilfor" in out
+    assert "Zorblat" in out
+
+
+def test_templates_fragments_and_their_system_prompts(user_path: Path, tmp_path: Path) -> None:
+    templates = user_path / "templates"
+    templates.mkdir()
+    (templates / "ada.yaml").write_text("system: Your name is Ada.\n")
+    fragment = tmp_path / "told.txt"
+    fragment.write_text("My name is Zorblat.")
+    assert "Ada" in ok("-m", MODEL, "-t", "ada", "What is your name?")
+    assert "Ada" in ok("-c", "-t", "ada", "What is your name?")
+    ok("-m", MODEL, "-f", str(fragment))
+    assert "Zorblat" in ok("-c", "What is my name?")
+
+
+# Counting
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [FRANCE],
+        [FRANCE, "-s", "You are polite."],
+        [FRANCE, "-o", "thinking", "on"],
+        [SUM, "--functions", ADD],
+        [FRANCE, "-T", "llm_version", "-T", "llm_time"],
+        ["-t", "polite", FRANCE],
+        ["-f", "FRAGMENT", "What is my name?"],
+    ],
+)
+def test_count_is_what_the_model_reads(user_path: Path, tmp_path: Path, args: list[str]) -> None:
+    (user_path / "templates").mkdir()
+    (user_path / "templates" / "polite.yaml").write_text("system: Be polite.\n")
+    (tmp_path / "fragment.txt").write_text("My name is Zorblat.")
+    args = [str(tmp_path / "fragment.txt") if a == "FRAGMENT" else a for a in args]
+    counted = json.loads(ok("mtplx", "count", "-m", MODEL, *args, "--json"))
+    result = invoke("-m", MODEL, *args)
+    assert result.exit_code == 0
+    first = logs(9)[-1] if "--functions" not in args else logs(2)[0]
+    assert counted == {"model": MODEL, "tokens": first["input_tokens"]}
+
+
+def test_count_continues_and_reads_stdin() -> None:
+    ok("-m", MODEL, "My name is Zorblat.")
+    told = logs(1)[0]
+    counted = ok("mtplx", "count", "-c", "What is my name?")
+    assert len(logs(9)) == 1  # nothing was asked or logged
+    ok("-c", "What is my name?")
+    asked = logs(1)[0]
+    assert counted == f"{asked['input_tokens']} tokens\n"
+    assert asked["input_tokens"] > told["input_tokens"]
+    piped = json.loads(ok("mtplx", "count", "-m", MODEL, "--json", input=FRANCE))
+    assert piped == json.loads(ok("mtplx", "count", "-m", MODEL, FRANCE, "--json"))
+
+
+def test_warm_says_what_it_did(tmp_path: Path) -> None:
+    book = tmp_path / "book.txt"
+    book.write_text("The fox went into the woods and met a bear. " * 20)
+    first = json.loads(ok("mtplx", "warm", "-m", MODEL, "-f", str(book), "--json"))
+    assert first["read"] == first["tokens"] > 100
+    assert first["kept"]
+    assert "were kept already" in ok("mtplx", "warm", "-m", MODEL, "-f", str(book))
+    for question in (FRANCE, "1 + 1?", "(hello)"):
+        ok("-m", MODEL, "-f", str(book), question)
+        assert logs(1)[0]["response_json"]["cache"]["restored"] >= first["tokens"]
+    assert "Not kept: " in ok("mtplx", "warm", "-m", MODEL, "-s", "Be polite.")
+
+
+# Bad input
+
+
+def call_message(name: str = "add") -> llm.Message:
+    return llm.Message(
+        role="assistant",
+        parts=[llm.parts.ToolCallPart(name=name, arguments={"a": 1}, tool_call_id="tc_1")],
+    )
+
+
+def result_message(call: str) -> llm.Message:
+    part = llm.parts.ToolResultPart(name="add", output="1", tool_call_id=call)
+    return llm.Message(role="tool", parts=[part])
+
+
+@pytest.mark.parametrize(
+    ("messages", "says"),
+    [
+        ([llm.user("x"), call_message(), llm.user("y")], "a call of 'add' without its result"),
+        ([llm.user("x"), call_message(), result_message("tc_2")], "that no call asked for"),
+        ([llm.user("x"), result_message("tc_1")], "that no call asked for"),
+        (
+            [llm.user("x"), llm.system("late"), llm.user("y")],
+            "refuses this prompt: A system message must come first",
+        ),
+    ],
+)
+def test_a_history_that_cannot_be(messages: list[llm.Message], says: str) -> None:
+    with pytest.raises(llm.ModelError, match=says):
+        llm.get_model(MODEL).prompt(messages=messages, tools=[add]).text()
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["-o", "thinking", "off", "-o", "thinking_budget", "9"], "contradict each other"),
+        (["-o", "thinking", "off", "-o", "reasoning_effort", "low"], "contradict each other"),
+        (["-o", "reasoning_effort", "huge"], "reasoning_effort"),
+        (["-o", "thinking_budget", "-1"], "thinking_budget"),
+    ],
+)
+def test_options_that_cannot_be(args: list[str], says: str) -> None:
+    result = invoke("-m", MODEL, FRANCE, *args)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["count", "-m", "gpt-4o-mini", "x"], "is not a model of llm-mtplx"),
+        (["count", "-m", "nobody", "x"], "Unknown model"),
+        (["count", "-m", MODEL, ""], "The prompt is empty"),
+        (["count", "-m", MODEL, "x", "-t", "nosuch"], "nosuch"),
+        (["warm", "-m", "gpt-4o-mini", "-s", "x"], "is not a model of llm-mtplx"),
+        (["warm", "-m", MODEL, "-s", "word " * 9000], "takes at most"),
+    ],
+)
+def test_counting_and_warming_what_cannot_be(args: list[str], says: str) -> None:
+    result = invoke("mtplx", *args)
+    assert result.exit_code == 1, result.output
+    assert says in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_nothing_is_warmed_where_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    ok("logs", "off")
+    assert "Logging is off" in invoke("mtplx", "warm", "-m", MODEL, "-s", "x").stderr
+    monkeypatch.setenv("LLM_MTPLX_CACHE", "off")
+    assert "LLM_MTPLX_CACHE is off" in invoke("mtplx", "warm", "-m", MODEL, "-s", "x").stderr
+
+
+def test_features_are_listed() -> None:
+    listed = ok("models", "--options", "-m", MODEL)
+    assert "tools" in listed
+    for option in ("thinking", "reasoning_effort", "thinking_budget"):
+        assert f"{option}:" in listed

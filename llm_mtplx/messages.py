@@ -59,24 +59,26 @@ def _template_message(message: Message) -> list[dict[str, Any]]:
 def check_calls(messages: list[Message], offered: Collection[str]) -> str:
     """That every call has its result and every result its call. Returns the names of called
     functions that are not offered any more."""
-    open_calls: dict[str | None, str] = {}
+    waiting: list[tuple[str | None, str]] = []  # id and name of calls without a result so far
     called: dict[str, None] = {}
     for message in messages:
-        if message.role != "tool" and open_calls:
+        if message.role != "tool" and waiting:
             break
         for part in message.parts:
             if isinstance(part, ToolCallPart):
                 if not isinstance(part.arguments, dict):
                     raise RequestError(f"The arguments of the call of {part.name!r} are no object.")
-                open_calls[part.tool_call_id] = part.name
+                waiting.append((part.tool_call_id, part.name))
                 called[part.name] = None
-            elif (
-                isinstance(part, ToolResultPart) and open_calls.pop(part.tool_call_id, None) is None
-            ):
-                raise RequestError(
-                    f"The conversation holds a result of {part.name!r} that no call asked for."
-                )
-    if open_calls:
-        name = next(iter(open_calls.values()))
-        raise RequestError(f"The conversation holds a call of {name!r} without its result.")
+            elif isinstance(part, ToolResultPart):
+                asked = [call for call in waiting if call[0] == part.tool_call_id]
+                if not asked:
+                    raise RequestError(
+                        f"The conversation holds a result of {part.name!r} that no call asked for."
+                    )
+                waiting.remove(asked[0])
+    if waiting:
+        raise RequestError(
+            f"The conversation holds a call of {waiting[0][1]!r} without its result."
+        )
     return ", ".join(repr(name) for name in called if name not in offered)

@@ -21,6 +21,11 @@ _END = "</tool_call>"
 _FENCE = regex.compile(r"^[ \t]*```", regex.MULTILINE)
 
 
+def is_call(text: str) -> bool:
+    """Whether ``text`` begins as a call does."""
+    return _OPENER.match(text.lstrip()) is not None
+
+
 @dataclass(frozen=True)
 class Segment:
     """A run of the answer: text to show, a call, or newlines that belong to the template."""

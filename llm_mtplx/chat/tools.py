@@ -1,5 +1,6 @@
 """Tools and their calls in the words of chat templates. No MLX, no tokenizer."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -51,10 +52,11 @@ def results_for(calls: Sequence[Call]) -> list[Message]:
     return [{"role": "tool", "name": call.name, "content": "x"} for call in calls]
 
 
-def texts_of(messages: Iterable[Message]) -> set[tuple[str, str]]:
-    """(text, reasoning) of every answer."""
-    return {
-        (message["content"], message.get("reasoning_content", ""))
-        for message in messages
-        if message["role"] == "assistant"
-    }
+def said(message: Message) -> tuple[str, str, str]:
+    """An answer's text, reasoning and calls, to compare it with another."""
+    calls = json.dumps(message.get("tool_calls", []), sort_keys=True)
+    return message["content"], message.get("reasoning_content", ""), calls
+
+
+def all_said(messages: Iterable[Message]) -> set[tuple[str, str, str]]:
+    return {said(message) for message in messages if message["role"] == "assistant"}

@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from typing import Any
 
 import mlx.core as mx
 
@@ -12,7 +13,8 @@ from ..chat.decode import AnswerDecoder
 from ..chat.effort import with_effort
 from ..chat.history import common_length, encode_history
 from ..chat.pieces import Call, Part, Unread
-from ..chat.tools import answer_message, names_of, results_for, texts_of
+from ..chat.toolcalls import is_call
+from ..chat.tools import all_said, answer_message, names_of, results_for, said
 from ..coldstore import ladder
 from ..errors import RequestError
 from ..sessions.keeper import ANSWER_START, Keeper
@@ -80,7 +82,7 @@ class Turn:
         self._taken = keeper.take(
             self.prompt,
             request.conversation,
-            texts_of(request.messages),
+            all_said(request.messages),
             lambda: State.empty(model.trunk, model.head),
             request.cache,
             request.persist,
@@ -145,6 +147,8 @@ class Turn:
         self._show(self.answer.finish())
         if finish == "eos" and self.answer.calls:
             finish = "tool_calls"
+        if not self._request.tools and is_call(self.answer.text):
+            self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
         self._known = self._known_turn()
         return Finished(
             finish_reason=finish,
@@ -237,8 +241,7 @@ class Turn:
         request, known = self._request, self._known
         if known is None:
             return len(self._line)
-        answer = answer_message(known.text, known.reasoning, self.answer.calls)
-        onwards = [*request.messages, answer, *results_for(self.answer.calls)]
+        onwards = [*request.messages, self._message, *results_for(self.answer.calls)]
         now = self._text[: self._text.rfind(ANSWER_START)] + known.message
         later = self._model.tokenizer.render(onwards, request.template_args)
         if later.startswith(now):
@@ -256,6 +259,11 @@ class Turn:
             return self._keeper.why_not_stored(self.decoder.state, self._header)
         return reason
 
+    @property
+    def _message(self) -> dict[str, Any]:
+        """The answer as the next prompt's history will have it."""
+        return answer_message(self.answer.text, self.answer.reasoning, self.answer.calls)
+
     def _known_turn(self) -> KnownTurn | None:
         """This answer's whole message in the model's own ids; None where it has no exact text."""
         tokenizer = self._model.tokenizer
@@ -265,21 +273,20 @@ class Turn:
             return None
         line = self._line
         made = line[len(self.prompt) :]
-        said = tokenizer.decode(made)
-        if said is None:
+        text = tokenizer.decode(made)
+        if text is None:
             return None
         if self.answer.stopped:
             # The shown text goes on inside a token that is not kept.
             rest = self.answer.raw[self.answer.whole_length :]
-            made, said = made + tokenizer.encode(rest), said + rest
+            made, text = made + tokenizer.encode(rest), text + rest
         if made[-1:] != [end]:
-            made, said = [*made, end], f"{said}<|im_end|>"
+            made, text = [*made, end], f"{text}<|im_end|>"
         head = self._text[opened:]
         return KnownTurn(
-            message=head + said,
+            message=head + text,
             ids=(*tokenizer.encode(head), *made),
-            text=self.answer.text,
-            reasoning=self.answer.reasoning,
+            said=said(self._message),
             start=self._header,
             end=len(line),
         )

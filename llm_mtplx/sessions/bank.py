@@ -115,7 +115,7 @@ class Bank:
         model: str,
         prompt: Sequence[int],
         conversation: str | None,
-        said: set[tuple[str, str]],
+        said: set[tuple[str, str, str]],
         empty: Callable[[], State],
     ) -> Lease:
         """A state at the deepest kept position that ``prompt`` begins with; at least one token
@@ -186,7 +186,7 @@ class Bank:
         model: str,
         wanted: np.ndarray,
         conversation: str | None,
-        said: set[tuple[str, str]],
+        said: set[tuple[str, str, str]],
         best: tuple[Checkpoint, Session] | None,
     ) -> Reason | None:
         own = [s for s in self._of(model) if _same(s, conversation)]
@@ -200,7 +200,7 @@ class Bank:
         if shared >= len(session.ids) or not _same(session, conversation):
             return Reason.BETWEEN_CHECKPOINTS if best else Reason.NOTHING_STORED
         inside = [turn for turn in session.turns if turn.start <= shared < turn.end]
-        unchanged = inside and (inside[0].text, inside[0].reasoning) in said
+        unchanged = inside and inside[0].said in said
         return Reason.TEMPLATE_REWRITES if unchanged else Reason.HISTORY_EDITED
 
     def _drop_idle(self) -> None:

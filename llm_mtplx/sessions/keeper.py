@@ -126,7 +126,7 @@ class Keeper:
         self,
         prompt: Sequence[int],
         conversation: str | None,
-        said: set[tuple[str, str]],
+        said: set[tuple[str, str, str]],
         empty: Callable[[], State],
         mode: Mode,
         persist: bool,

@@ -42,8 +42,7 @@ class KnownTurn:
 
     message: str  # from <|im_start|> to <|im_end|>, as the ids decode
     ids: tuple[int, ...]
-    text: str
-    reasoning: str
+    said: tuple[str, str, str]  # text, reasoning and calls
     start: int  # where in the session's ids it began to be made, the answer header
     end: int  # position after its last id in the session; before start once it is left behind
 

@@ -71,6 +71,8 @@ def test_what_is_no_call_stays_text_and_says_why(model) -> None:
 def test_without_tools_markup_is_text(model) -> None:
     done, events = run(model, CALL, 3)
     assert (done.finish_reason, joined(events)) == ("eos", CALL)
+    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert "was offered none" in notice.line
 
 
 @pytest.mark.parametrize("depth", [0, 3])

@@ -97,3 +97,10 @@ def test_a_call_in_other_words_than_the_templates_is_read_again(model, bank, mar
     done = talk.results("a")
     assert done.miss_reason == Reason.TEMPLATE_REWRITES
     assert done.restored > 0
+
+
+def test_an_edited_call_is_told_from_a_rewritten_one(model, bank) -> None:
+    talk = Talk(model, bank, template={"tools": TOOLS})
+    talk.say("One.", dictated=call(model, 1), max_tokens=99)
+    talk.messages[-1]["tool_calls"][0]["function"]["arguments"] = {"n": 2}
+    assert talk.results("a").miss_reason == Reason.HISTORY_EDITED

@@ -22,8 +22,9 @@ from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.draws import Draws
 
 from . import raw
-from .folders import NORMS, Weights, save
+from .folders import Weights, save
 
+PACKED = ("weight", "scales", "biases")
 TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
@@ -97,7 +98,7 @@ def unpack(weights: Weights, inputs: dict[str, int]) -> Weights:
     """Every packed module as plain weights. ``inputs``: the columns of each."""
     out = dict(weights)
     for name in [n.removesuffix(".scales") for n in weights if n.endswith(".scales")]:
-        packed, scales, biases = (out.pop(f"{name}.{p}") for p in ("weight", "scales", "biases"))
+        packed, scales, biases = (out.pop(f"{name}.{part}") for part in PACKED)
         columns = inputs[name]
         out[f"{name}.weight"] = mx.dequantize(
             packed, scales, biases,
@@ -109,10 +110,6 @@ def unpack(weights: Weights, inputs: dict[str, int]) -> Weights:
 
 def columns(weights: Weights) -> dict[str, int]:
     return {n.removesuffix(".weight"): v.shape[-1] for n, v in weights.items() if v.ndim > 1}
-
-
-def absolute(name: str, value: mx.array) -> mx.array:
-    return value + 1.0 if name.endswith(NORMS) else value
 
 
 def logits(model: LoadedModel, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -138,9 +135,11 @@ def rounds(model: LoadedModel, prompt: list[int], length: int) -> tuple[list[int
     return ids, accepted
 
 
-def assert_same_outputs(got: LoadedModel, want: LoadedModel, close: float = 1e-4) -> None:
+def assert_same_outputs(
+    got: LoadedModel, want: LoadedModel, close: float = 1e-4, length: int = 24
+) -> None:
     """Trunk and head logits, and what decoding makes of them."""
     ids = [5, 9, 300, 41, 7, 1200, 88, 5, 9, 300, 17, 2]
     for ours, theirs in zip(logits(got, ids), logits(want, ids), strict=True):
         assert np.abs(ours - theirs).max() <= close * np.abs(theirs).max()
-    assert rounds(got, ids, 24) == rounds(want, ids, 24)
+    assert rounds(got, ids, length) == rounds(want, ids, length)

@@ -33,7 +33,9 @@ class HeadTensors:
 class ModelFolder:
     path: Path
     config: dict[str, Any]
-    trunk_headers: dict[Path, dict[str, TensorInfo]]  # of every model*.safetensors
+    trunk_headers: dict[
+        Path, dict[str, TensorInfo]
+    ]  # of every model*.safetensors but the head's own
     head: HeadTensors | None
     generation: dict[str, Any]  # generation_config.json
     contract: Contract
@@ -66,6 +68,9 @@ def inspect(path: Path) -> ModelFolder:
     contract = read_contract(path, runtime, config)
     headers = _read_trunk_headers(path)
     head = _find_head(path, config, runtime, headers)
+    if head is not None and not head.embedded:
+        own = {file for file, _, _ in head.tensors.values()}
+        headers = {file: header for file, header in headers.items() if file not in own}
     _check_rotation(path, config, headers)
     generation = _read_json(path / "generation_config.json") or {}
     return ModelFolder(path, config, headers, head, generation, contract)

@@ -59,12 +59,9 @@ def _completed(config: dict[str, Any]) -> dict[str, Any]:
 def _read(folder: ModelFolder) -> Weights:
     """Lazily: what is left out is never read."""
     weights: Weights = {}
-    beside = {} if folder.head is None or folder.head.embedded else folder.head.tensors
-    heads = {file for file, _, _ in beside.values()}
     for file in folder.trunk_headers:
-        if file not in heads:
-            stored: Weights = mx.load(str(file))  # type: ignore[assignment]
-            weights.update({name: value for name, value in stored.items() if is_trunk(name)})
+        stored: Weights = mx.load(str(file))  # type: ignore[assignment]
+        weights.update({name: value for name, value in stored.items() if is_trunk(name)})
     return weights
 
 

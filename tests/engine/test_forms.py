@@ -226,3 +226,18 @@ def test_norms_shifted_twice_are_refused(tmp_path: Path) -> None:
     weights[gains] = mx.full(weights[gains].shape, 2.8)
     with pytest.raises(ModelFolderError, match=r"mean gain of 2\.80"):
         load(save_folder(tmp_path / "model", CONFIG, weights), lambda line: None)
+
+
+def test_a_head_file_named_like_a_shard_needs_no_prefix(
+    tmp_path: Path, quantized_demo: Quantized
+) -> None:
+    """mlx-lm would take such a file for a part of the trunk."""
+    folder = save_pack(tmp_path / "model", quantized_demo, HEADS["all"])
+    bare = {
+        name.removeprefix("mtp."): value
+        for name, value in mx.load(str(folder / "mtp.safetensors")).items()
+    }
+    right = load(folder, quiet)
+    (folder / "mtp.safetensors").unlink()
+    save(folder / "model-mtp.safetensors", bare)
+    assert_same_arrays(load(folder, quiet), right)

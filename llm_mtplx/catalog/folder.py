@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelFolderError
+from .architecture import ROTATED, check_architecture, text_config
+from .contract import Contract, read_contract
+from .rotation import check_rotation
 from .safetensors import TensorInfo, read_header
 
-SUPPORTED_TYPES = ("qwen3_5", "qwen3_5_text")
+VISION_PREFIXES = ("vision_tower", "model.visual")
 HEAD_PREFIXES = ("mtp.", "language_model.mtp.", "model.mtp.", "model.language_model.mtp.")
 HEAD_FILES = (
     "mtp.safetensors",
@@ -23,20 +26,23 @@ class HeadTensors:
     """An MTP head on disk: its name inside the head -> (file, name in that file, info)."""
 
     tensors: dict[str, tuple[Path, str, TensorInfo]]
+    embedded: bool  # among the trunk's own weights
 
 
 @dataclass(frozen=True)
 class ModelFolder:
     path: Path
     config: dict[str, Any]
-    trunk_headers: dict[Path, dict[str, TensorInfo]]  # of every model*.safetensors
+    trunk_headers: dict[
+        Path, dict[str, TensorInfo]
+    ]  # of every model*.safetensors but the head's own
     head: HeadTensors | None
     generation: dict[str, Any]  # generation_config.json
+    contract: Contract
 
     @property
     def text_config(self) -> dict[str, Any]:
-        nested = self.config.get("text_config")
-        return nested if isinstance(nested, dict) else self.config
+        return text_config(self.config)
 
     @property
     def declares_head(self) -> bool:
@@ -57,10 +63,22 @@ def inspect(path: Path) -> ModelFolder:
     config = _read_json(path / "config.json")
     if config is None:
         raise ModelFolderError(f"{path} has no config.json: it is not a model folder.")
-    _check_architecture(path, config)
-    trunk = _read_trunk_headers(path)
+    check_architecture(path, config)
+    runtime = _read_json(path / "mtplx_runtime.json") or {}
+    contract = read_contract(path, runtime, config)
+    headers = _read_trunk_headers(path)
+    head = _find_head(path, config, runtime, headers)
+    if head is not None and not head.embedded:
+        own = {file for file, _, _ in head.tensors.values()}
+        headers = {file: header for file, header in headers.items() if file not in own}
+    _check_rotation(path, config, headers)
     generation = _read_json(path / "generation_config.json") or {}
-    return ModelFolder(path, config, trunk, _find_head(path, config, trunk), generation)
+    return ModelFolder(path, config, headers, head, generation, contract)
+
+
+def is_trunk(name: str) -> bool:
+    """Whether a tensor of the trunk's files belongs to the trunk: not to its head or its eyes."""
+    return _strip_prefix(name) is None and not name.startswith(VISION_PREFIXES)
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
@@ -75,22 +93,13 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _check_architecture(path: Path, config: dict[str, Any]) -> None:
-    model_type = config.get("model_type")
-    supported = ", ".join(SUPPORTED_TYPES)
-    if model_type not in SUPPORTED_TYPES:
-        raise ModelFolderError(
-            f"{path} holds a model of type {model_type!r}, which is not supported. "
-            f"Supported types: {supported}."
-        )
-    text = config.get("text_config", config)
-    if not isinstance(text, dict):
-        raise ModelFolderError(f"{path / 'config.json'}: text_config is not an object.")
-    if text.get("num_experts"):
-        raise ModelFolderError(
-            f"{path} holds a mixture-of-experts model, which is not supported yet. "
-            f"Supported types: dense {supported}."
-        )
+def _check_rotation(
+    path: Path, config: dict[str, Any], headers: dict[Path, dict[str, TensorInfo]]
+) -> None:
+    named = config.get("hadamard_config")
+    metadata = _read_json(path / Path(named).name) if isinstance(named, str) else None
+    trunk = {n: i for header in headers.values() for n, i in header.items() if is_trunk(n)}
+    check_rotation(path, config, metadata, trunk)
 
 
 def _read_trunk_headers(path: Path) -> dict[Path, dict[str, TensorInfo]]:
@@ -117,30 +126,34 @@ def _read_trunk_headers(path: Path) -> dict[Path, dict[str, TensorInfo]]:
 
 
 def _find_head(
-    path: Path, config: dict[str, Any], trunk: dict[Path, dict[str, TensorInfo]]
+    path: Path,
+    config: dict[str, Any],
+    runtime: dict[str, Any],
+    trunk: dict[Path, dict[str, TensorInfo]],
 ) -> HeadTensors | None:
     """The first place that holds a head: a named sidecar, a known sidecar, the trunk's shards."""
-    for file in _sidecar_candidates(path, config):
+    for file in _sidecar_candidates(path, config, runtime):
         if file.is_file():
             tensors = {}
             for name, info in read_header(file).items():
                 tensors[_strip_prefix(name) or name] = (file, name, info)
-            return HeadTensors(tensors)
+            return HeadTensors(tensors, embedded=False)
+    if config.get("model_type") == ROTATED:
+        return None  # which basis a head among rotated weights is in, nothing tells
     embedded = {}
     for file, header in trunk.items():
         for name, info in header.items():
             inner = _strip_prefix(name)
             if inner is not None:
                 embedded[inner] = (file, name, info)
-    return HeadTensors(embedded) if embedded else None
+    return HeadTensors(embedded, embedded=True) if embedded else None
 
 
-def _sidecar_candidates(path: Path, config: dict[str, Any]) -> list[Path]:
+def _sidecar_candidates(path: Path, config: dict[str, Any], runtime: dict[str, Any]) -> list[Path]:
     named = []
     extra = config.get("mlx_lm_extra_tensors")
     if isinstance(extra, dict):
         named.append(extra.get("mtp_file"))
-    runtime = _read_json(path / "mtplx_runtime.json") or {}
     named += [runtime.get("mtp_file"), runtime.get("mtp_sidecar_file")]
     candidates = []
     for name in named:

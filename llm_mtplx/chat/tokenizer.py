@@ -1,12 +1,12 @@
 """A model's tokenizer and chat template, from its own files."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
+from tokenizers.decoders import ByteLevel
 from transformers import AutoTokenizer
 
 from ..errors import ModelFolderError, RequestError
@@ -81,20 +81,19 @@ class ChatTokenizer:
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
     """The bytes each id stands for in a byte-level BPE vocabulary."""
-    kind = json.loads(tokenizer.to_str()).get("decoder") or {}
-    if kind.get("type") != "ByteLevel":
+    if not isinstance(tokenizer.decoder, ByteLevel):
         raise ModelFolderError(
-            f"The tokenizer decodes with {kind.get('type')!r}; only byte-level BPE is supported."
+            f"The tokenizer decodes with {type(tokenizer.decoder).__name__!r}; only byte-level BPE "
+            "is supported."
         )
-    alphabet = _byte_level_alphabet()
+    stand_ins = str.maketrans({c: chr(byte) for c, byte in _byte_level_alphabet().items()})
+    vocabulary = tokenizer.get_vocab(with_added_tokens=False)
     added = tokenizer.get_added_tokens_decoder()
-    table = []
-    for token_id in range(tokenizer.get_vocab_size(with_added_tokens=True)):
-        if token_id in added:
-            table.append(added[token_id].content.encode())
-        else:
-            token = tokenizer.id_to_token(token_id)
-            table.append(bytes(alphabet[c] for c in token) if token else b"")
+    table = [b""] * (1 + max([*vocabulary.values(), *added]))
+    for token, token_id in vocabulary.items():
+        table[token_id] = token.translate(stand_ins).encode("latin-1")
+    for token_id, content in added.items():
+        table[token_id] = content.content.encode()
     return table
 
 

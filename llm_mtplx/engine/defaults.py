@@ -1,7 +1,9 @@
 """What a request leaves open: the model's own files decide, then its family."""
 
+from dataclasses import replace
 from typing import Any
 
+from ..catalog.contract import DraftSampler
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
 from .load import LoadedModel
@@ -33,6 +35,13 @@ def resolve_sampling(request: Request, generation: dict[str, Any]) -> Sampling:
         top_p=_number(defaults, "top_p", 1.0) if request.top_p is None else request.top_p,
         min_p=_number(defaults, "min_p", 0.0) if request.min_p is None else request.min_p,
     )
+
+
+def resolve_draft_sampling(sampling: Sampling, pack: DraftSampler | None) -> Sampling:
+    """How drafts are drawn: as the pack recommends, else as the tokens themselves are."""
+    if pack is None or sampling.greedy or pack.temperature == 0:
+        return sampling
+    return replace(sampling, **pack.model_dump(exclude_none=True))
 
 
 def resolve_penalties(request: Request, generation: dict[str, Any]) -> PenaltySettings:

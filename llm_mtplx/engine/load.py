@@ -5,19 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import mlx.core as mx
-import mlx.nn as nn
-from mlx_lm.models import qwen3_5
-from mlx_lm.utils import load_model
-
 from ..catalog.folder import ModelFolder, inspect
 from ..chat.tokenizer import ChatTokenizer
-from ..errors import ModelFolderError
 from ..speculative.depth import BREAK_EVEN, default_depth
 from ..speculative.head import MTPHead
 from ..speculative.trunk import Trunk
 from .facts import WHEEL_BLAS, backend, blas
 from .load_head import load_head
+from .load_trunk import is_quantized, load_trunk
 
 
 @dataclass(frozen=True)
@@ -37,21 +32,20 @@ def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
     """Load everything a turn needs; ``notice`` gets one line if the model has no head."""
     folder = inspect(path)
     tokenizer = ChatTokenizer(path)
-    try:
-        model, config = load_model(
-            path, get_model_classes=lambda config: (qwen3_5.Model, qwen3_5.ModelArgs)
-        )
-    except Exception as error:
-        first_line = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise ModelFolderError(f"{path} cannot be loaded: {first_line}") from error
-    trunk = Trunk(model)
-    head = load_head(folder, trunk)
-    if head is None:
+    trunk, config = load_trunk(folder)
+    head = None
+    if folder.head is None:
         why = "has no MTP head"
         if folder.declares_head:
             why = "declares an MTP head but has no weights for it"
         notice(f"{path.name} {why}; it decodes without drafts.")
-    mx.eval(head.parameters() if head else [])
+    elif folder.contract.unknown_head:
+        notice(
+            f"{path.name} wants its MTP head run with {folder.contract.unknown_head}, which is "
+            "not supported; it decodes without drafts."
+        )
+    else:
+        head = load_head(folder, folder.head, trunk)
     return LoadedModel(
         folder,
         trunk,
@@ -59,16 +53,17 @@ def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
         tokenizer,
         _eos_ids(config, tokenizer),
         int(folder.text_config.get("max_position_embeddings", trunk.args.max_position_embeddings)),
-        _depth(trunk),
+        _depth(folder, trunk),
         BREAK_EVEN[backend()],
         key=uuid.uuid4().hex,
     )
 
 
-def _depth(trunk: Trunk) -> int:
-    quantized = any(isinstance(m, nn.QuantizedLinear) for m in trunk.model.modules())
-    dtype = str(trunk.model.language_model.model.norm.weight.dtype).removeprefix("mlx.core.")
-    return default_depth(backend(), dtype, quantized, blas() == WHEEL_BLAS)
+def _depth(folder: ModelFolder, trunk: Trunk) -> int:
+    dtype = str(trunk.dtype).removeprefix("mlx.core.")
+    own_blas = blas() == WHEEL_BLAS
+    asked = folder.contract.depth
+    return default_depth(backend(), dtype, is_quantized(trunk.model), own_blas, asked)
 
 
 def _eos_ids(config: dict[str, object], tokenizer: ChatTokenizer) -> frozenset[int]:

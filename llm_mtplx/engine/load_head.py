@@ -10,19 +10,17 @@ from ..catalog.folder import HeadTensors, ModelFolder
 from ..errors import ModelFolderError
 from ..speculative.head import MTPHead
 from ..speculative.trunk import Trunk
-
-Weights = dict[str, mx.array]
+from .experts import Weights, stack_experts
+from .quantization import quantize_as_stored
 
 DELTA_MARKERS = ("delta", "delta_plus_one", "mlx_delta")
 
 
-def load_head(folder: ModelFolder, trunk: Trunk) -> MTPHead | None:
-    """The head with every parameter from disk, or None where the folder has none.
+def load_head(folder: ModelFolder, found: HeadTensors, trunk: Trunk) -> MTPHead:
+    """The head with every parameter from disk. Each layer is quantized or not as it is stored.
 
-    Raises ModelFolderError where the folder has a head that does not fit the model.
+    Raises ModelFolderError where the head does not fit the model.
     """
-    if folder.head is None:
-        return None
     declared = folder.text_config.get("mtp_num_hidden_layers", 1)
     if declared not in (0, 1):
         raise ModelFolderError(
@@ -30,17 +28,19 @@ def load_head(folder: ModelFolder, trunk: Trunk) -> MTPHead | None:
         )
     head = MTPHead(trunk.args)
     head.eval()
-    _check_names_and_shapes(folder.path, head, folder.head)
-    weights = _read(folder.head)
+    weights = stack_experts(
+        folder.path,
+        _read(found),
+        trunk.args.hidden_size,
+        trunk.args.moe_intermediate_size,
+    )
+    quantize_as_stored(folder.path, head, weights)
+    _check_names_and_shapes(folder.path, head, weights)
     if norms_are_deltas(folder, weights):
         weights = {k: v + 1.0 if _is_norm(k) else v for k, v in weights.items()}
-    empty = [name for name, value in weights.items() if value.ndim == 2 and not value.any().item()]
-    if empty:
-        raise ModelFolderError(
-            f"{folder.path}: the MTP head's {empty[0]} is all zeros, so the head cannot work. "
-            "Download the model again."
-        )
+    _check_not_empty(folder.path, weights)
     head.load_weights(list(weights.items()), strict=True)
+    mx.eval(head.parameters())
     return head
 
 
@@ -77,11 +77,9 @@ def _norm_marker(folder: ModelFolder) -> str | None:
 def _shares_raw_trunk(folder: ModelFolder) -> bool:
     """Hugging Face stores the conv1d weight as [C, 1, K], mlx-lm as [C, K, 1]."""
     assert folder.head is not None
-    files = {file for file, _, _ in folder.head.tensors.values()}
-    return any(
+    return folder.head.embedded and any(
         name.endswith("conv1d.weight") and info.shape[-1] != 1
-        for file, header in folder.trunk_headers.items()
-        if file in files
+        for header in folder.trunk_headers.values()
         for name, info in header.items()
     )
 
@@ -90,10 +88,10 @@ def _is_norm(name: str) -> bool:
     return name.endswith("norm.weight") or "pre_fc_norm" in name
 
 
-def _check_names_and_shapes(path: Path, head: MTPHead, found: HeadTensors) -> None:
+def _check_names_and_shapes(path: Path, head: MTPHead, weights: Weights) -> None:
     wanted = {name: value.shape for name, value in tree_flatten(head.parameters())}
-    missing = sorted(wanted.keys() - found.tensors.keys())
-    unknown = sorted(found.tensors.keys() - wanted.keys())
+    missing = sorted(wanted.keys() - weights.keys())
+    unknown = sorted(weights.keys() - wanted.keys())
     if missing or unknown:
         parts = []
         if missing:
@@ -104,11 +102,22 @@ def _check_names_and_shapes(path: Path, head: MTPHead, found: HeadTensors) -> No
             f"{path}: the MTP head's tensors do not fit the model: {', '.join(parts)}."
         )
     for name, shape in wanted.items():
-        if found.tensors[name][2].shape != shape:
+        if weights[name].shape != shape:
             raise ModelFolderError(
-                f"{path}: the MTP head's {name} has shape {list(found.tensors[name][2].shape)} "
+                f"{path}: the MTP head's {name} has shape {list(weights[name].shape)} "
                 f"where the model needs {list(shape)}."
             )
+
+
+def _check_not_empty(path: Path, weights: Weights) -> None:
+    filled = {name: value.any() for name, value in weights.items() if value.ndim > 1}
+    mx.eval(filled)
+    empty = [name for name, value in filled.items() if not value.item()]
+    if empty:
+        raise ModelFolderError(
+            f"{path}: the MTP head's {empty[0]} is all zeros, so the head cannot work. "
+            "Download the model again."
+        )
 
 
 def _read(found: HeadTensors) -> Weights:

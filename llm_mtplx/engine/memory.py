@@ -29,7 +29,7 @@ def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None) -> Keeper:
     persistence = None
     if store is not None:
         told = facts()
-        dtype = str(model.trunk.model.language_model.model.norm.weight.dtype)
+        dtype = str(model.trunk.dtype)
         fingerprint = Fingerprint(
             model.folder,
             cache_dir() / "weights.json",

@@ -26,7 +26,7 @@ from ..speculative.draws import Draws
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .counts import Counts
-from .defaults import resolve_depth, resolve_penalties, resolve_sampling
+from .defaults import resolve_depth, resolve_draft_sampling, resolve_penalties, resolve_sampling
 from .load import LoadedModel
 from .protocol import (
     Event,
@@ -100,13 +100,15 @@ class Turn:
             request.stop,
             request.tools,
         )
+        sampling = resolve_sampling(request, model.folder.generation)
         self.decoder = Decoder(
             model.trunk,
             model.head,
-            resolve_sampling(request, model.folder.generation),
+            sampling,
             Draws(request.seed),
             Penalties(resolve_penalties(request, model.folder.generation), self.prompt),
             self._lease.session.state,
+            resolve_draft_sampling(sampling, model.folder.contract.recommended_draft_sampler),
         )
 
     def _encode(self, text: str) -> list[int]:

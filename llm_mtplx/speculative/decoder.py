@@ -66,10 +66,14 @@ class Decoder:
         draws: Draws,
         penalties: Penalties | None = None,
         state: State | None = None,
+        draft_sampling: Sampling | None = None,
     ) -> None:
+        """``draft_sampling``: how drafts are drawn, where not as the tokens themselves. It changes
+        how many are accepted, never the law; a greedy request drafts greedily."""
         self.trunk = trunk
         self.head = head
         self.sampling = sampling
+        self.draft_sampling = draft_sampling or sampling
         self.draws = draws
         self.penalties = penalties or Penalties(PenaltySettings())
         self._state = state or State.empty(trunk, head)
@@ -230,7 +234,7 @@ class Decoder:
                 # The device drafts while Python builds what comes next.
                 mx.async_eval(drafts[-1])  # type: ignore[no-untyped-call]
             else:
-                candidates = Candidates(logits, self.sampling)
+                candidates = Candidates(logits, self.draft_sampling)
                 mx.eval(candidates.arrays)
                 (proposal,) = candidates.distributions()
                 proposals.append(proposal)

@@ -20,15 +20,18 @@ ENOUGH_DRAFTS = 48
 BREAK_EVEN = {"cpu": 0.75, "metal": 0.4, "cuda": 0.4}
 
 
-def default_depth(backend: Backend, dtype: str, quantized: bool, own_blas: bool) -> int:
-    """A depth that does not lose to plain decoding.
+def default_depth(
+    backend: Backend, dtype: str, quantized: bool, own_blas: bool, asked: int | None = None
+) -> int:
+    """A depth that does not lose to plain decoding; ``asked``: what the model's files ask for.
 
     On a CPU a verify of w rows costs about w times one row in quantized weights, and in float32
     with the reference BLAS of the mlx wheel (``own_blas``): drafting then only loses. In half
     precision, and in float32 with a fast BLAS, one draft pays even where two in five are wrong,
     and more of them only where nearly all are right: that is for a measurement to tell. On a GPU
-    a verify is bound by memory, not by rows.
+    a verify is bound by memory, not by rows, and what the files ask for was measured on one.
     """
     if backend != "cpu":
-        return FAMILY_DEPTH
-    return 0 if quantized or (dtype == "float32" and own_blas) else 1
+        return FAMILY_DEPTH if asked is None else asked
+    pays = not quantized and not (dtype == "float32" and own_blas)
+    return min(int(pays), 1 if asked is None else asked)

@@ -6,24 +6,30 @@ For the trunk's hidden row h_t (after its final norm) and the next token x_{t+1}
     s = norm(layer(u))                                  logits are lm_head(s)
 
 and s stands in for h_{t+1} when the head goes on from its own guess. This is the order of vLLM's
-``Qwen3_5MultiTokenPredictor``. Embedding and lm_head are the trunk's.
+``Qwen3_5MultiTokenPredictor``. Embedding and lm_head are the trunk's; where the trunk has experts,
+the layer has them too.
 """
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from .upstream import DecoderLayer, GrowingKVCache, KVCache, TextModelArgs, create_attention_mask
+from .upstream import (
+    GrowingKVCache,
+    KVCache,
+    TrunkArgs,
+    create_attention_mask,
+    full_attention_layer,
+)
 
 
 class MTPHead(nn.Module):
-    def __init__(self, args: TextModelArgs) -> None:
+    def __init__(self, args: TrunkArgs) -> None:
         super().__init__()
         size, eps = args.hidden_size, args.rms_norm_eps
         self.pre_fc_norm_embedding = nn.RMSNorm(size, eps=eps)
         self.pre_fc_norm_hidden = nn.RMSNorm(size, eps=eps)
         self.fc = nn.Linear(2 * size, size, bias=False)
-        # This index makes mlx-lm build a full-attention layer.
-        self.layers = [DecoderLayer(args, layer_idx=args.full_attention_interval - 1)]
+        self.layers = [full_attention_layer(args)]
         self.norm = nn.RMSNorm(size, eps=eps)
 
     def make_cache(self) -> KVCache:

@@ -18,6 +18,7 @@ from .upstream import (
     gated_delta_step,
     gated_delta_update,
     normalize_qk,
+    project,
     recurrence_is_a_kernel,
 )
 
@@ -64,10 +65,7 @@ def gated_delta_net(
 ) -> mx.array:
     """Forward ``x`` [1, T, H] through one recurrent layer; its state moves on by T rows."""
     rows = x.shape[1]
-    qkv = layer.in_proj_qkv(x)
-    z = layer.in_proj_z(x).reshape(1, rows, layer.num_v_heads, layer.head_v_dim)
-    b = layer.in_proj_b(x)
-    a = layer.in_proj_a(x)
+    qkv, z, b, a = project(layer, x)
 
     window = layer.conv_kernel_size - 1
     before = cache[0]

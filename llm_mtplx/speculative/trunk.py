@@ -1,4 +1,4 @@
-"""The target model: mlx-lm's Qwen 3.5, walked layer by layer."""
+"""The target model: mlx-lm's Qwen 3.5 or Qwen3-Next, dense or with experts, layer by layer."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from .recurrent import Tape, gated_delta_net
-from .upstream import ArraysCache, GrowingKVCache, TextModelArgs, create_attention_mask
+from .upstream import ArraysCache, GrowingKVCache, TrunkArgs, create_attention_mask
 
 Cache = list[Any]  # one KVCache or ArraysCache a layer
 
@@ -15,13 +15,24 @@ class Trunk:
     """Forwards token ids and gives hidden rows (after the final norm) and logits."""
 
     def __init__(self, model: nn.Module) -> None:
-        text = model.language_model
+        text = getattr(model, "language_model", model)
         self.model = model
-        self.args: TextModelArgs = text.args
+        self.args: TrunkArgs = text.args
         self._text = text
         self._inner = text.model
         kinds = [layer.is_linear for layer in self._inner.layers]
         self._first_attention = kinds.index(False)
+
+    @property
+    def dtype(self) -> mx.Dtype:
+        """Of the activations."""
+        return self._inner.norm.weight.dtype
+
+    @property
+    def attention_gain(self) -> float:
+        """The mean gain of the first attention's query norm."""
+        gains = self._inner.layers[self._first_attention].self_attn.q_norm.weight
+        return float(gains.astype(mx.float32).mean().item())
 
     def make_cache(self) -> Cache:
         kinds = (layer.is_linear for layer in self._inner.layers)

@@ -1,30 +1,46 @@
-"""Everything decoding relies on inside mlx-lm, in one place.
+"""Everything we rely on inside mlx-lm, in one place.
 
-mlx-lm's Qwen 3.5 modules are used as they are; only the order in which they run is ours (see
-``trunk.py``). A test holds our walk and mlx-lm's own forward to the same bits.
+mlx-lm's modules are used as they are; only the order in which they run is ours (see ``trunk.py``),
+and which weights they are given (``engine/load_trunk.py``). Tests hold our walk and mlx-lm's own
+forward to the same bits, and say what else is expected of it.
 """
 
+from typing import Any, TypeAlias
+
 import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models import prism_hadamard_qwen35, qwen3_5, qwen3_next
 from mlx_lm.models.base import create_attention_mask
 from mlx_lm.models.cache import ArraysCache, KVCache
 from mlx_lm.models.gated_delta import _gated_delta_step_ops as gated_delta_step
 from mlx_lm.models.gated_delta import compute_g, gated_delta_update, normalize_qk
 from mlx_lm.models.qwen3_5 import DecoderLayer, GatedDeltaNet, TextModelArgs
+from mlx_lm.models.qwen3_next import ModelArgs as NextArgs
+from mlx_lm.models.qwen3_next import Qwen3NextDecoderLayer, Qwen3NextGatedDeltaNet
+from mlx_lm.utils import load_config
 
 __all__ = [
     "ArraysCache",
-    "DecoderLayer",
     "GatedDeltaNet",
     "GrowingKVCache",
     "KVCache",
+    "NextArgs",
     "TextModelArgs",
+    "TrunkArgs",
+    "build_model",
     "compute_g",
     "create_attention_mask",
+    "full_attention_layer",
     "gated_delta_step",
     "gated_delta_update",
+    "load_config",
     "normalize_qk",
+    "project",
     "recurrence_is_a_kernel",
+    "sanitize",
 ]
+
+TrunkArgs: TypeAlias = TextModelArgs | NextArgs
 
 
 class GrowingKVCache(KVCache):
@@ -38,3 +54,41 @@ class GrowingKVCache(KVCache):
 def recurrence_is_a_kernel(head_k_dim: int) -> bool:
     """Whether ``gated_delta_update`` runs fused over all rows (else it loops over rows)."""
     return mx.default_device() == mx.gpu and mx.metal.is_available() and head_k_dim % 32 == 0
+
+
+def full_attention_layer(args: TrunkArgs) -> nn.Module:
+    """A decoder layer as the trunk's full-attention ones are, experts included."""
+    kind = Qwen3NextDecoderLayer if isinstance(args, NextArgs) else DecoderLayer
+    # This index makes mlx-lm build a full-attention layer.
+    return kind(args, layer_idx=args.full_attention_interval - 1)
+
+
+def project(layer: nn.Module, x: mx.array) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+    """The recurrent layer's input projections: qkv [1, T, C], z [1, T, Hv, Dv], b, a [1, T, Hv]."""
+    rows = x.shape[1]
+    if isinstance(layer, Qwen3NextGatedDeltaNet):
+        q, k, v, z, b, a = layer.fix_query_key_value_ordering(
+            layer.in_proj_qkvz(x), layer.in_proj_ba(x)
+        )
+        qkv = mx.concatenate([part.reshape(1, rows, -1) for part in (q, k, v)], axis=-1)
+        return qkv, z, b, a
+    z = layer.in_proj_z(x).reshape(1, rows, layer.num_v_heads, layer.head_v_dim)
+    return layer.in_proj_qkv(x), z, layer.in_proj_b(x), layer.in_proj_a(x)
+
+
+def build_model(config: dict[str, Any]) -> nn.Module:
+    """The model of a config, its weights not loaded."""
+    modules = {"qwen3_next": qwen3_next, "prism_hadamard_qwen35": prism_hadamard_qwen35}
+    # A mixture of experts is the dense model with another MLP; mlx-lm's module of its own for it
+    # differs in how it reads experts, which is ours to do.
+    family = modules.get(config["model_type"], qwen3_5)
+    return family.Model(family.ModelArgs.from_dict(config))
+
+
+def sanitize(model: nn.Module, weights: dict[str, mx.array]) -> dict[str, mx.array]:
+    """Names and values as ``model`` has them: raw checkpoints get conv1d turned and 1 added to
+    their norms, converted ones (known by their conv1d) are left as they are."""
+    if isinstance(model, qwen3_next.Model):
+        # Its own sanitize knows a raw checkpoint by numbered experts alone.
+        return qwen3_5.TextModel.sanitize(model, weights)
+    return model.sanitize(weights)

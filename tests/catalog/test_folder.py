@@ -28,8 +28,45 @@ def other_architecture(folder: Path) -> None:
     edit_json(folder / "config.json", lambda config: config.update(model_type="mamba"))
 
 
-def experts(folder: Path) -> None:
-    edit_json(folder / "config.json", lambda c: c["text_config"].update(num_experts=8))
+def sparse_experts(folder: Path) -> None:
+    change = {"num_experts": 8, "decoder_sparse_step": 2}
+    edit_json(folder / "config.json", lambda c: c["text_config"].update(change))
+
+
+def other_layer_order(folder: Path) -> None:
+    kinds = ["full_attention"] * 4
+    edit_json(folder / "config.json", lambda c: c["text_config"].update(layer_types=kinds))
+
+
+def one_bit(folder: Path) -> None:
+    quantization = {"group_size": 64, "bits": 4, "lm_head": {"group_size": 64, "bits": 1}}
+    edit_json(folder / "config.json", lambda c: c.update(quantization=quantization))
+
+
+def fp8(folder: Path) -> None:
+    edit_json(
+        folder / "config.json", lambda c: c.update(quantization_config={"quant_method": "fp8"})
+    )
+
+
+def code_of_its_own(folder: Path) -> None:
+    edit_json(folder / "config.json", lambda c: c.update(model_file="evil.py"))
+
+
+def stock_type_over_rotated_weights(folder: Path) -> None:
+    edit_json(folder / "config.json", lambda c: c.update(hadamard_config="hadamard.json"))
+
+
+def newer_pack(folder: Path) -> None:
+    (folder / "mtplx_runtime.json").write_text('{"min_engine_version": "2.13.0"}')
+
+
+def version_of_another_kind(folder: Path) -> None:
+    (folder / "mtplx_runtime.json").write_text('{"min_engine_version": "next"}')
+
+
+def bad_contract(folder: Path) -> None:
+    (folder / "mtplx_runtime.json").write_text('{"mtp_depth_default": "deep"}')
 
 
 def remove_weights(folder: Path) -> None:
@@ -76,7 +113,15 @@ def named_head_outside(folder: Path) -> None:
         (garble_config, "cannot be read"),
         (list_config, "holds no JSON object"),
         (other_architecture, "type 'mamba', which is not supported. Supported types: qwen3_5"),
-        (experts, "mixture-of-experts"),
+        (sparse_experts, "experts in some layers only"),
+        (other_layer_order, "not one full_attention after every 3 linear_attention"),
+        (one_bit, "1 bits in lm_head, which is not supported. Supported: 2, 3, 4, 5, 6, 8"),
+        (fp8, "quantized with 'fp8', which is not supported"),
+        (code_of_its_own, "custom module (evil.py)"),
+        (stock_type_over_rotated_weights, "would write nonsense"),
+        (newer_pack, "needs MTPLX 2.13.0"),
+        (version_of_another_kind, "needs MTPLX next"),
+        (bad_contract, "mtp_depth_default: input should be a valid integer"),
         (remove_weights, "no model*.safetensors"),
         (truncate_weights, "did not finish"),
         (garble_weights, "not a readable safetensors file"),

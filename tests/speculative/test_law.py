@@ -53,14 +53,18 @@ def exact_law(trunk: Trunk, temperature: float) -> Law:
     return dict(walk(()))
 
 
-def drawn(model: tuple[Trunk, MTPHead], temperature: float, samples: int) -> list[tuple[int, ...]]:
+def drawn(
+    model: tuple[Trunk, MTPHead], temperature: float, samples: int, drafts: Sampling | None
+) -> list[tuple[int, ...]]:
     """Sequences of the real loop at depth 2; the prompt is prefilled once."""
     trunk, head = model
     draws = Draws(11)
     sequences = []
     for _ in range(samples):
         penalties = Penalties(SETTINGS, PROMPT)
-        decoder = Decoder(trunk, head, sampling(temperature), draws, penalties)
+        decoder = Decoder(
+            trunk, head, sampling(temperature), draws, penalties, draft_sampling=drafts
+        )
         list(decoder.prefill(PROMPT))
         ids = [decoder.first()]
         while len(ids) < LENGTH:
@@ -69,13 +73,16 @@ def drawn(model: tuple[Trunk, MTPHead], temperature: float, samples: int) -> lis
     return sequences
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.3])
+@pytest.mark.parametrize(
+    ("temperature", "drafts"), [(0.6, None), (1.3, Sampling(0.5, top_k=3, top_p=0.9))]
+)
 def test_drawn_sequences_follow_the_exact_law(
-    model: tuple[Trunk, MTPHead], temperature: float
+    model: tuple[Trunk, MTPHead], temperature: float, drafts: Sampling | None
 ) -> None:
+    """Also where drafts are drawn otherwise than tokens."""
     law = exact_law(model[0], temperature)
     assert sum(law.values()) == pytest.approx(1.0)
-    samples = drawn(model, temperature, 1200)
+    samples = drawn(model, temperature, 1200, drafts)
     counts = Counter(samples)
     assert set(counts) <= set(law), "a sequence that shaping forbids"
 

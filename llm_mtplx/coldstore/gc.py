@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from . import locks
@@ -160,13 +161,14 @@ class Collector:
             clear_dead_writers(self._root, self._blobs, self._manifest)
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
-        done = remover.gone(plan.seen.gone)
-        done.add(remover.strays(plan.seen.strays))
-        done.add(plan.garbage.remove(remover))
-        done.add(remover.cuts(plan.evicted))
-        for sibling in plan.siblings:
-            if sibling.unused and not done.stopped:
-                done.add(_remove(sibling))
+        unused = [sibling for sibling in plan.siblings if sibling.unused]
+        done = remover.all_of(
+            lambda: remover.gone(plan.seen.gone),
+            lambda: remover.strays(plan.seen.strays),
+            lambda: plan.garbage.remove(remover),
+            lambda: remover.cuts(plan.evicted),
+            *(partial(_remove, sibling) for sibling in unused),
+        )
         self._manifest.truncate_wal()
         return done
 

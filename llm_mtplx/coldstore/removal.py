@@ -24,7 +24,7 @@ from .root import StoreRoot
 
 T = TypeVar("T")
 
-HOLD_S = 0.02
+HOLD_S = 0.005
 
 # A pause after a transaction that took so many seconds; False where the work is to stop.
 Pause = Callable[[float], bool]
@@ -41,7 +41,7 @@ class Removed:
     rows: int = 0  # whose files were gone
     kept: int = 0  # in use after all
     failed: int = 0  # the system refused
-    stopped: bool = False  # before the end
+    stopped: bool = False  # by ``pause``
     error: str = ""
 
     def add(self, other: "Removed") -> None:
@@ -63,6 +63,14 @@ class Remover:
         self._blobs = blobs
         self._manifest = manifest
         self._pause = pause
+
+    def all_of(self, *steps: Callable[[], Removed]) -> Removed:
+        """One after the other, until one is stopped."""
+        total = Removed()
+        for step in steps:
+            if not total.stopped:
+                total.add(step())
+        return total
 
     def strays(self, strays: Iterable[Stray]) -> Removed:
         """Files without a row, unless they have one now or somebody has announced them."""
@@ -103,12 +111,12 @@ class Remover:
         waiting = deque(things)
         while waiting:
             with self._manifest.changing() as sql:
-                began = time.monotonic()
-                while waiting and time.monotonic() - began < HOLD_S:
+                began, took = time.monotonic(), 0.0
+                while waiting and took <= HOLD_S:
                     step(sql, waiting.popleft(), done)
-                took = time.monotonic() - began
+                    took = time.monotonic() - began
             if not self._pause(took):
-                done.stopped = bool(waiting)
+                done.stopped = True
                 break
         return done
 
@@ -120,10 +128,13 @@ class Remover:
 
     def _cut(self, sql: sqlite3.Connection, cut: Cut, done: Removed) -> None:
         row = cut.checkpoint
+        keys = [entry.key for entry in cut.entries] + ([row.key] if row is not None else [])
+        if any(sql.execute(f"SELECT {_ANNOUNCED}", (key,)).fetchone()[0] for key in keys):
+            done.kept += 1
+            return
         if row is not None:
             used = sql.execute("SELECT used FROM checkpoints WHERE key = ?", (row.key,)).fetchone()
-            (announced,) = sql.execute(f"SELECT {_ANNOUNCED}", (row.key,)).fetchone()
-            if announced or (used is not None and used[0] != row.used):
+            if used is not None and used[0] != row.used:
                 done.kept += 1
                 return
         for entry in cut.entries:

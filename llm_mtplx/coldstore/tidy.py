@@ -31,10 +31,11 @@ class Garbage:
 
     def remove(self, remover: Remover) -> Removed:
         """Raises StoreError."""
-        done = remover.cuts(self.dangling)
-        done.add(remover.blocks(self.unreachable))
-        done.add(remover.cuts(self.superseded))
-        return done
+        return remover.all_of(
+            lambda: remover.cuts(self.dangling),
+            lambda: remover.blocks(self.unreachable),
+            lambda: remover.cuts(self.superseded),
+        )
 
 
 class Tidier:
@@ -65,8 +66,7 @@ class Tidier:
         done = garbage.remove(self._remover)
         room = room_now(self._root, self._limits, stored_now(self._manifest), largest)
         if over := room.over(more):
-            # Some more at once, so that not every save comes here.
-            done.add(self._remover.cuts(cuts.to_free(over + room.cap // 50, saving)))
+            done.add(self._remover.cuts(cuts.to_free(over, saving)))
             room = room_now(self._root, self._limits, stored_now(self._manifest), largest)
         return room, done
 

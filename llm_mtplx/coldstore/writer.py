@@ -1,5 +1,6 @@
 """The background writer: one thread, a queue bounded in bytes, everything that fails counted."""
 
+import logging
 import os
 import threading
 import time
@@ -21,6 +22,10 @@ from .reconcile import clear_dead_writers
 from .records import Section, StoreLimits
 from .root import StoreRoot
 
+log = logging.getLogger(__name__)
+
+NEEDS_THE_USER: tuple[DropReason, ...] = ("disk_full", "low_disk", "write_budget", "no_room")
+
 
 @dataclass(frozen=True)
 class NewFile:
@@ -32,6 +37,11 @@ class NewFile:
     @property
     def nbytes(self) -> int:
         return sum(section.nbytes for section in self.sections)
+
+    @property
+    def most_on_disk(self) -> int:
+        """At most so many bytes, header included."""
+        return self.nbytes + 1024 + 128 * len(self.sections) + 2 * len(self.wanted.ids)
 
 
 @dataclass
@@ -147,6 +157,7 @@ class Writer:
             try:
                 self._write(job)
             except Exception as error:  # whatever it is, the answer must not suffer
+                self._warn(drop_reason(error), error)
                 with self._changed:
                     self.last_error = str(error)
                     self._discard(job, drop_reason(error))
@@ -167,7 +178,7 @@ class Writer:
             self._root.create()
             self._lock_handle = locks.hold(self._root, self._uuid)
         saving = job.entry.conversation if job.entry is not None else None
-        self._admission.admit(sum(file.nbytes for file in job.files), saving, job.line)
+        self._admission.admit(sum(file.most_on_disk for file in job.files), saving, job.line)
         announced: set[bytes] = set()
         before = self.written_bytes
         try:
@@ -300,6 +311,11 @@ class Writer:
             except OSError as error:
                 self.last_error = str(error)
             os.close(self._lock_handle)
+
+    def _warn(self, reason: DropReason, error: Exception) -> None:
+        """Tell the user, once a process, about what only the user can change."""
+        if reason in NEEDS_THE_USER and not self.drops[reason]:
+            log.warning("nothing is kept on disk now, answers go on: %s", error)
 
     # The following run with `_changed` held.
 

@@ -3,15 +3,19 @@
 import os
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from llm_mtplx.coldstore import ColdStore
+from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits, store_root
+from llm_mtplx.coldstore.reasons import StoreError
+from llm_mtplx.coldstore.upkeep import Upkeep
 
 from .lines import FINGERPRINT, WAIT, files, flip_last, in_child, opened, restore, save_of, tokens
 from .lines import write as save_turn
+from .test_gc import orphan
 
 IDS = tokens(700)
 NOBODY = 65534
@@ -128,6 +132,39 @@ def test_a_place_where_no_store_can_be_made(open_dir: Path) -> None:
         store.close(WAIT)
 
     assert as_nobody(action) == 0
+
+
+@needs_root
+def test_a_store_that_may_only_be_read_is_reported_and_not_collected(open_dir: Path) -> None:
+    with opened(open_dir) as store:
+        save_turn(store, IDS)
+    os.utime(orphan(open_dir / "sessions-v1", 1), (1, 1))
+    share(open_dir / "sessions-v1")
+
+    def action() -> None:
+        collector = Collector(store_root(open_dir), StoreLimits())
+        plan = collector.plan_gc()
+        assert plan.goes()["orphan_files"][0] == 1
+        with pytest.raises(StoreError, match="store_read_only"):
+            collector.apply(plan, lambda held: True)
+        Upkeep(store_root(open_dir), StoreLimits(), threading.Event()).run()
+
+    assert as_nobody(action) == 0
+    assert len(files(open_dir)) == 5
+
+
+@needs_root
+def test_somebody_else_s_store_is_not_collected(open_dir: Path) -> None:
+    with opened(open_dir) as store:
+        save_turn(store, IDS)
+
+    def action() -> None:
+        with pytest.raises(StoreError, match="store_unavailable"):
+            Collector(store_root(open_dir), StoreLimits()).plan_gc(max_bytes=0)
+        Upkeep(store_root(open_dir), StoreLimits(), threading.Event()).run()
+
+    assert as_nobody(action) == 0
+    assert len(files(open_dir)) == 4
 
 
 def test_the_store_s_path_may_hold_anything(tmp_path: Path) -> None:

@@ -1,16 +1,24 @@
 """Several processes at once, and a manifest with any byte of it changed."""
 
+import contextlib
+import json
 import os
+import random
 import shutil
+import threading
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits, store_root
+from llm_mtplx.coldstore.reasons import StoreError
+from llm_mtplx.coldstore.upkeep import Upkeep
 
-from .lines import WAIT, files, opened, restore, tokens, write
+from .lines import WAIT, files, opened, restore, save_of, tokens, write
 
 SYSTEM = tokens(BLOCK + 30)
 PATIENT = StoreLimits(busy_s=WAIT)  # however slow the machine
@@ -48,6 +56,134 @@ def test_processes_that_begin_a_store_and_go_on_at_once(tmp_path: Path) -> None:
         assert len(store.report().conversations) == 5
         assert store.report().announced == 0
     assert not files(tmp_path, ".*")
+
+
+def go_on(cache_dir: Path, number: int, counted: Path) -> None:
+    """Conversations that go on, begin and are forgotten; what was reported saved is there."""
+    draw = random.Random(number)
+    lines: dict[str, list[int]] = {}
+    for turn in range(6):
+        store = ColdStore(cache_dir, PATIENT)
+        store.tend()
+        name = f"talk {number} {draw.randrange(2)}"
+        seed = 1000 * number + 10 * turn
+        ids = [*lines.get(name, SYSTEM), *tokens(draw.randrange(30, 400), seed)]
+        restore(store, ids)
+        missing = store.missing("model-a", ids)
+        assert store.save(save_of(ids, name, missing)) is None
+        assert store.flush(WAIT)
+        drops = store.report().drops
+        if not drops:
+            lines[name] = ids
+        # What it built on may be forgotten between asking and writing; it is said so.
+        assert drops.keys() <= {"line_gone"}, drops
+        if draw.random() < 0.3 and lines:
+            gone = draw.choice(sorted(lines))
+            assert store.forget(gone).reason is None
+            del lines[gone]
+        for each in lines.values():
+            assert restore(store, each)[0].position == len(each)
+        assert store.close(WAIT)
+    counted.write_text(json.dumps(list(lines.values())))
+
+
+def clean(cache_dir: Path, until: Path) -> None:
+    """Collect and reconcile as if nothing were ever young, until all others have ended."""
+    eager = StoreLimits(write_busy_s=WAIT, grace_s=0.0, duty=1.0, reconcile_every_s=0.0)
+    while not until.exists():
+        with contextlib.suppress(StoreError):  # there is no store yet
+            collector = Collector(store_root(cache_dir), eager)
+            collector.apply(collector.plan_gc(), lambda held: True)
+            collector.close()
+        Upkeep(store_root(cache_dir), eager, threading.Event()).run()
+
+
+def test_eight_processes_go_on_begin_and_forget_while_others_clean(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_text("stays")
+    until = tmp_path / "until"
+    cleaners = [fork(lambda: clean(tmp_path, until)) for _ in range(2)]
+    workers = [fork(lambda n=n: go_on(tmp_path, n, tmp_path / f"{n}.json")) for n in range(8)]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in workers]
+    until.touch()
+    codes += [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in cleaners]
+    assert codes == [0] * 10
+    with opened(tmp_path) as store:
+        for number in range(8):
+            for ids in json.loads((tmp_path / f"{number}.json").read_text()):
+                assert restore(store, ids)[0].position == len(ids)
+        assert store.report().announced == 0
+    assert (outside / "file").read_text() == "stays"
+    assert not files(tmp_path, ".*")
+
+
+def fork(action: Callable[[], None]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            action()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return pid
+
+
+def spoil(name: str) -> Callable[[Path, Path], None]:
+    def fault(path: Path, other: Path) -> None:
+        data = bytearray(path.read_bytes())
+        if name == "flipped" and data:
+            data[len(data) // 2] ^= 1
+        elif name == "truncated":
+            data = data[: len(data) // 2]
+        elif name == "zeroed":
+            data = bytearray(len(data))
+        elif name == "replaced":
+            data = bytearray(other.read_bytes())
+        path.write_bytes(data)
+        if name == "deleted":
+            path.unlink()
+
+    return fault
+
+
+@pytest.mark.parametrize("name", ["flipped", "truncated", "zeroed", "replaced", "deleted"])
+def test_every_file_of_a_store_spoiled_one_by_one(saved: Path, name: str) -> None:
+    """Those that are no blobs included: never a wrong state, never an error, and a save heals."""
+    held = ColdStore(saved)
+    restore(held, tokens(700))  # so that the manifest's journal is there too
+    original = saved.with_name("original")
+    shutil.copytree(saved, original)
+    held.close(WAIT)
+    paths = sorted(p.relative_to(original) for p in original.rglob("*") if p.is_file())
+    assert len(paths) > 12
+    for at, path in enumerate(paths):
+        copy = saved.with_name("spoiled")
+        shutil.copytree(original, copy)
+        spoil(name)(copy / path, original / paths[at - 1])
+        with opened(copy) as store:
+            restored = restore(store, tokens(700))[0]
+            store.tips("talk")
+            store.report()
+            assert store.reconciled(WAIT)
+            marker = path.name == "STORE" and name != "replaced"
+            assert restored.position or restored.reason not in (None, "not_found")
+            if restored.reason in ("store_absent", "not_a_store", "other_version"):
+                assert path.name == "STORE", (path, marker)
+            else:
+                save_and_check(store)
+        shutil.rmtree(copy)
+    shutil.rmtree(original)
+
+
+def save_and_check(store: ColdStore) -> None:
+    """One save may be lost in finding a damaged manifest out."""
+    for _ in range(2):
+        store.save(save_of(tokens(700), "talk", store.missing("model-a", tokens(700))))
+        assert store.flush(WAIT)
+        assert store.reconciled(WAIT)
+    assert restore(store, tokens(700))[0].position == 700
 
 
 @pytest.fixture(scope="module")

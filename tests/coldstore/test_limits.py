@@ -1,0 +1,245 @@
+"""Limits hold: free disk, bytes an hour, total size. Reads go on, and nothing is lost that need
+not be."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+
+from .aging import HOUR, Clock, age, on_disk
+from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens
+from .lines import write as save_turn
+from .test_writer import Gate
+
+IDS = tokens(700)
+MORE = tokens(700, seed=1)
+MARGIN = 8_000  # headers count at most, before they are written
+
+
+def write(store: ColdStore, ids: list[int], name: str) -> dict[str, int]:
+    """Save as a turn does; how many saves were dropped so far, by reason."""
+    store.save(save_of(ids, name, store.missing(FINGERPRINT, ids)))
+    assert store.flush(WAIT)
+    return store.report().drops
+
+
+def test_below_the_floor_nothing_is_written_and_reads_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+    before = on_disk(tmp_path)
+    with opened(tmp_path, free_floor_bytes=1 << 60) as store:
+        assert write(store, MORE, "more") == {"low_disk": 1}
+        assert write(store, MORE, "more") == {"low_disk": 2}
+        assert restore(store, IDS)[0].position == 700
+        assert store.report().disk_state == "full"
+        assert "bytes are free" in store.report().last_error
+    assert on_disk(tmp_path) == before
+    warnings = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert len(warnings) == 1  # a user need not read it every turn
+
+
+def test_the_budget_of_an_hour_counts_every_process(tmp_path: Path, clock: Clock) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        written = store.report().written_last_hour
+        assert written == store.report().written_bytes > on_disk(tmp_path)
+    budget = {"write_budget_bytes": written + MARGIN}
+    with opened(tmp_path, **budget) as store:
+        assert write(store, MORE, "more") == {"write_budget": 1}
+        assert restore(store, IDS)[0].position == 700
+        assert store.flush(WAIT)
+        clock.now += HOUR - 61
+        assert write(store, MORE, "more") == {"write_budget": 2}
+        clock.now += 61
+        assert write(store, MORE, "more") == {"write_budget": 2}
+        assert restore(store, MORE)[0].position == 700
+
+
+def test_the_budget_counts_what_is_written_not_what_is_saved(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        written = store.report().written_last_hour
+        save_turn(store, IDS)
+        save_turn(store, IDS, "another")
+        entries = sum(path.stat().st_size for path in files(tmp_path, "*.json"))
+        assert store.report().written_last_hour < written + entries
+
+
+def test_a_clock_set_back_does_not_stop_writes(tmp_path: Path, clock: Clock) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        written = store.report().written_last_hour
+    with opened(tmp_path, write_budget_bytes=written + MARGIN) as store:
+        clock.now -= 10 * HOUR
+        assert write(store, MORE, "more") == {}
+        assert restore(store, MORE)[0].position == 700
+
+
+def test_the_cap_is_never_passed_and_the_least_recently_used_goes(
+    tmp_path: Path, clock: Clock
+) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS, "talk 0")
+    one = on_disk(tmp_path)
+    cap = 4 * one + one // 2
+    with opened(tmp_path, max_bytes=cap) as store:
+        for number in range(1, 9):
+            clock.now += HOUR
+            ids = tokens(700, seed=number)
+            assert write(store, ids, f"talk {number}") == {}
+            age(tmp_path, clock)
+            assert on_disk(tmp_path) <= cap
+            if number == 3:
+                restore(store, IDS)  # so that this is used more recently than 1 and 2
+                assert store.flush(WAIT)
+        kept = {each.name for each in store.report().conversations}
+    assert kept == {"talk 6", "talk 7", "talk 8"} | (kept & {"talk 5", "talk 0"})
+    assert len(kept) >= 3
+
+
+def test_what_others_share_stays_when_a_conversation_goes(tmp_path: Path, clock: Clock) -> None:
+    system = tokens(2 * BLOCK)
+    old, new = [*system, *tokens(400, seed=1)], [*system, *tokens(400, seed=2)]
+    with opened(tmp_path) as store:
+        save_turn(store, old, "old")
+        age(tmp_path, clock)
+        clock.now += HOUR
+        save_turn(store, new, "new")
+        clock.now += HOUR
+        used = on_disk(tmp_path)
+    with opened(tmp_path, max_bytes=used) as store:
+        assert write(store, tokens(100, seed=3), "third") == {}
+        assert {each.name for each in store.report().conversations} == {"new", "third"}
+        assert restore(store, new)[0].position == len(new)
+
+
+def test_what_is_in_use_is_not_removed_for_something_new(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        used = on_disk(tmp_path)
+    with opened(tmp_path, max_bytes=used + 100) as store:
+        assert write(store, MORE, "more") == {"no_room": 1}
+        assert restore(store, IDS)[0].position == 700
+
+
+def test_the_only_copy_stays_until_its_successor_is_in(tmp_path: Path, clock: Clock) -> None:
+    """A conversation that fills the store alone: its old state goes after the new one came."""
+    turns = [tokens(count) for count in (500, 600, 650)]
+    with opened(tmp_path) as store:
+        for turn in turns[:2]:
+            save_turn(store, turn)
+            age(tmp_path, clock)
+            clock.now += HOUR
+    with opened(tmp_path / "all") as store:
+        for turn in turns:
+            save_turn(store, turn)
+    first = next(p for p in files(tmp_path, "*.st") if b'"end":500' in p.read_bytes())
+    cap = on_disk(tmp_path / "all") - first.stat().st_size + 2500
+    gate = Gate("temp_synced")
+    store = ColdStore(tmp_path, StoreLimits(max_bytes=cap), gate)
+    store.save(save_of(turns[2], blocks=store.missing(FINGERPRINT, turns[2])))
+    assert gate.reached.wait(WAIT)
+    assert restore(store, turns[2])[0].position == 600  # the newest there is
+    assert restore(store, turns[0])[0].position == 0  # an older one made room
+    gate.opened.set()
+    assert store.flush(WAIT)
+    assert store.report().drops == {}
+    assert restore(store, turns[2])[0].position == 650
+    assert on_disk(tmp_path) <= cap
+    assert store.close(WAIT)
+
+
+def test_blocks_that_a_save_builds_on_do_not_make_room_for_it(tmp_path: Path, clock: Clock) -> None:
+    """A fork of an old conversation is saved while that is the first to go."""
+    old = tokens(600)
+    fork = [*old[: 2 * BLOCK], *tokens(40, seed=5)]
+    with opened(tmp_path) as store:
+        save_turn(store, old, "old")
+        age(tmp_path, clock)
+        clock.now += 2 * HOUR
+        missing = store.missing(FINGERPRINT, fork)
+        assert missing == []
+        used = on_disk(tmp_path)
+    with opened(tmp_path, max_bytes=used + 10) as store:
+        store.save(save_of(fork, "fork", missing))
+        assert store.flush(WAIT)
+        assert store.report().drops == {}
+        assert restore(store, fork)[0].position == len(fork)
+        assert [each.name for each in store.report().conversations] == ["fork"]
+
+
+def test_a_state_is_not_committed_over_blocks_that_were_removed(tmp_path: Path) -> None:
+    """Between asking what is missing and writing it, another process forgets the blocks."""
+    gate = Gate("announced")
+    with opened(tmp_path) as store:
+        save_turn(store, IDS[:600], "old")
+    store = ColdStore(tmp_path, failpoint=gate)
+    missing = store.missing(FINGERPRINT, IDS)
+    assert missing == []
+    store.save(save_of(IDS, "new", missing))
+    assert gate.reached.wait(WAIT)
+    with opened(tmp_path) as other:
+        assert other.forget("old").blocks == 2
+    gate.opened.set()
+    assert store.flush(WAIT)
+    assert store.report().drops == {"line_gone": 1}
+    assert store.lookup(FINGERPRINT, IDS).position == 0
+    assert write(store, IDS, "new") == {"line_gone": 1}
+    assert restore(store, IDS)[0].position == 700
+    assert store.close(WAIT)
+
+
+def test_more_than_the_queue_holds_streams_through_it(tmp_path: Path) -> None:
+    with opened(tmp_path, backlog_bytes=10_000) as store:
+        many = tokens(20 * BLOCK + 10)
+        save = save_of(many)
+        for rows in save.blocks:
+            nbytes = sum(section.nbytes for section in rows.sections)
+            assert store.wait_for_room(nbytes, WAIT)
+            end = rows.start + BLOCK
+            assert store.save(save_of(many[:end], None, [rows.start], False)) is None
+            assert store.report().pending_bytes <= 10_000
+        assert store.wait_for_room(1000, WAIT)
+        assert store.save(save_of(many, blocks=[])) is None
+        assert store.flush(WAIT)
+        assert store.report().drops == {}
+        assert restore(store, many)[0].position == len(many)
+
+
+def test_waiting_for_room_ends(tmp_path: Path) -> None:
+    gate = Gate("announced")
+    store = ColdStore(tmp_path, StoreLimits(backlog_bytes=10), gate)
+    store.save(save_of(IDS))
+    assert gate.reached.wait(WAIT)
+    assert not store.wait_for_room(1000, 0.0)
+    gate.opened.set()
+    assert store.wait_for_room(1000, WAIT)
+    assert store.close(WAIT)
+
+
+def test_a_disk_that_fills_while_room_is_made(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The manifest cannot grow any more: that save is dropped, the rest is there."""
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        age(tmp_path, clock)
+        clock.now += HOUR
+    with opened(tmp_path, max_bytes=on_disk(tmp_path) + MARGIN) as store:
+
+        def full(*arguments: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as patched:
+            patched.setattr("llm_mtplx.coldstore.removal.Remover.cuts", full)
+            assert write(store, MORE, "more") == {"disk_full": 1}
+        assert restore(store, IDS)[0].position == 700
+        assert store.flush(WAIT)  # the time it was used is written
+        clock.now += HOUR
+        assert write(store, MORE, "more") == {"disk_full": 1}
+        assert restore(store, MORE)[0].position == 700

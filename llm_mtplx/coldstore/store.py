@@ -1,16 +1,18 @@
 """The cold store: saved lines of tokens on SSD, found again by their ids."""
 
 import logging
+import math
 import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
 from .background import Background
 from .blobs import Blobs, Failpoint
+from .compact import Compacted, compact
 from .entries import Entry
 from .forget import forget, forget_everything
 from .graph import Graph
@@ -19,7 +21,7 @@ from .line import read_ids
 from .lookup import find, stored_keys, wanted_block, wanted_checkpoint
 from .manifest import Manifest
 from .reasons import DropReason, MissReason, StoreError, miss_reason
-from .reconcile import rebuild
+from .reconcile import clear_dead_writers, rebuild
 from .records import Forgotten, Found, Miss, Place, Report, Restored, Save, StoreLimits
 from .report import holdings
 from .restore import Failure, files_of, read_files
@@ -179,6 +181,19 @@ class ColdStore:
             return "not_found"
         return read_ids(self._blobs, fingerprint, key)
 
+    def compact(self, idle_s: float | None = None, seconds: float = math.inf) -> Compacted:
+        """Pack the blocks of what has been unused for ``idle_s`` seconds, for about ``seconds``.
+
+        For whoever is short of disk; the writer does it by itself when it has nothing to write.
+        """
+        self._mine()
+        deadline = time.monotonic() + seconds
+        manifest = Manifest(self._root, self._limits.write_busy_s)
+        try:
+            return self._compact(manifest, idle_s, lambda: time.monotonic() < deadline)
+        finally:
+            manifest.close()
+
     def forget(
         self,
         conversation: str | None = None,
@@ -197,19 +212,20 @@ class ColdStore:
         manifest = Manifest(self._root, self._limits.write_busy_s)
         try:
             self._root.check()
+            clear_dead_writers(self._root, self._blobs, manifest)
             if everything:
                 return forget_everything(self._root, self._blobs, manifest)
-            graph = Graph.read(manifest)
             if manifest.rebuild_pending:
                 # Half an index does not know what is shared.
                 rebuild(self._blobs, manifest, threading.Event())
-                graph = Graph.read(manifest)
-            if older_than is not None:
-                before = time.time() - older_than
-                names = frozenset(n for n, used in graph.last_use().items() if used < before)
-            else:
-                names = frozenset((conversation,)) if conversation is not None else frozenset()
-            return forget(self._root, self._blobs, manifest, names)
+            before = time.time() - (older_than or 0)
+
+            def choose(graph: Graph) -> frozenset[str]:
+                if conversation is not None:
+                    return frozenset((conversation,))
+                return frozenset(n for n, used in graph.last_use().items() if used < before)
+
+            return forget(self._root, self._blobs, manifest, choose)
         except StoreError as error:
             return Forgotten(reason=miss_reason(error))
         except OSError as error:
@@ -275,6 +291,8 @@ class ColdStore:
             self._writer_manifest,
             self._limits,
             self._failpoint,
+            self._limits.pause_s,
+            lambda go_on: self._compact(self._writer_manifest, None, go_on),
         )
         self._misses: Counter[MissReason] = Counter()
         self._stop = threading.Event()
@@ -305,6 +323,21 @@ class ColdStore:
             return found
         except StoreError as error:
             return Found.nothing(chain, miss_reason(error), needs_checkpoint, deeper_than)
+
+    def _compact(
+        self, manifest: Manifest, idle_s: float | None, go_on: Callable[[], bool]
+    ) -> Compacted:
+        idle_s = self._limits.idle_s if idle_s is None else idle_s
+        try:
+            self._root.check()
+            before = time.time() - idle_s
+            told = compact(self._root, self._blobs, manifest, before, go_on, self._failpoint)
+        except (StoreError, OSError) as error:
+            log.info("compaction did not finish: %s", error)
+            return Compacted()
+        if told.files or told.kept:
+            log.info("compacted: %s", told)
+        return told
 
     def _refuse(self, failure: Failure) -> None:
         """Count a file that failed, and drop it if it is bad for good."""

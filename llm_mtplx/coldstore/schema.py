@@ -33,7 +33,7 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
         "CREATE TABLE IF NOT EXISTS written (minute INTEGER PRIMARY KEY, bytes INTEGER NOT NULL)",
     ),
     # Whether compaction is done with a block.
-    "0002-packed": ("ALTER TABLE blocks ADD COLUMN packed INTEGER NOT NULL DEFAULT 0",),
+    "0004-packed": ("ALTER TABLE blocks ADD COLUMN packed INTEGER NOT NULL DEFAULT 0",),
 }
 
 

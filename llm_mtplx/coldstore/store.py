@@ -333,6 +333,8 @@ class ColdStore:
             before = time.time() - idle_s
             told = compact(self._root, self._blobs, manifest, before, go_on, self._failpoint)
         except (StoreError, OSError) as error:
+            if isinstance(error, StoreError) and error.reason == "store_absent":
+                return Compacted(finished=True)
             log.info("compaction did not finish: %s", error)
             return Compacted()
         if told.files or told.kept:

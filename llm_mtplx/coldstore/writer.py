@@ -228,18 +228,22 @@ class Writer:
             self.last_error = str(error)
 
     def _announce(self, job: Job, announced: set[bytes]) -> None:
-        """Announce what is not stored yet, and add its keys to ``announced``."""
+        """Announce what is not stored yet, and add its keys to ``announced``.
+
+        At one moment: nobody can remove meanwhile what has been found to be there.
+        """
         kinds: tuple[FileKind, ...] = ("block", "checkpoint")
-        for kind in kinds:
-            keys = [file.wanted.key for file in job.files if file.wanted.kind == kind]
-            missing = set(keys) - self._manifest.sizes(kind, keys).keys()
-            missing |= self.refused.intersection(keys)
-            if missing:
-                announced |= missing
-                self._manifest.announce(kind, missing, self._uuid)
-        if job.entry is not None:
-            announced.add(job.entry.key)
-            self._manifest.announce("entry", [job.entry.key], self._uuid)
+        with self._manifest.transaction():
+            for kind in kinds:
+                keys = [file.wanted.key for file in job.files if file.wanted.kind == kind]
+                missing = set(keys) - self._manifest.sizes(kind, keys).keys()
+                missing |= self.refused.intersection(keys)
+                if missing:
+                    announced |= missing
+                    self._manifest.announce(kind, missing, self._uuid)
+            if job.entry is not None:
+                announced.add(job.entry.key)
+                self._manifest.announce("entry", [job.entry.key], self._uuid)
         self._failpoint("announced")
 
     def _write_block(self, file: NewFile, announced: set[bytes]) -> None:

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from llm_mtplx.coldstore import (
@@ -43,6 +44,11 @@ def tokens(count: int, seed: int = 0) -> list[int]:
 
 def rows_of(ids: Sequence[int]) -> list[bytes]:
     """One row a position, each made of all ids up to it; bfloat16 of like size, as rows are."""
+    return list(_rows(tuple(ids)))
+
+
+@lru_cache(256)
+def _rows(ids: tuple[int, ...]) -> list[bytes]:
     rows, row = [], b""
     for token in ids:
         row = hashlib.blake2b(row + token.to_bytes(4, "little"), digest_size=ROW).digest()

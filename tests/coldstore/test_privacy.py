@@ -56,7 +56,7 @@ def needles(ids: list[int], start: int) -> dict[str, bytes]:
         "ids": ",".join(map(str, some)).encode(),
         "ids in the tail": ",".join(map(str, ids[-4:])).encode(),
         "packed ids": pack_ids(some),
-        "row": rows_of(ids)[start + 5][:8],
+        "row": rows_of(ids)[start + 120][:8],
         "state": state_of(ids),
         **{f"key {i}": key for i, key in enumerate(keys)},
         **{f"hex key {i}": key.hex().encode() for i, key in enumerate(keys)},

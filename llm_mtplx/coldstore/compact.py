@@ -12,14 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from . import locks
-from .blobs import Blobs
+from .blobs import Blobs, Failpoint
 from .codec import pack
 from .format import Buffer, Header, encode_head
 from .graph import Graph
+from .ledger import note_written, written_last_hour
 from .manifest import BlockRow, Manifest
 from .reader import OpenFile, read_head
 from .reasons import BadFile, StoreError
 from .reconcile import clear_dead_writers
+from .records import StoreLimits
 from .root import StoreRoot
 
 
@@ -53,53 +55,45 @@ def idle_blocks(graph: Graph, idle_before: float) -> list[BlockRow]:
     return found
 
 
-def compact(
-    root: StoreRoot,
-    blobs: Blobs,
-    manifest: Manifest,
-    idle_before: float,
-    go_on: Callable[[], bool],
-    failpoint: Callable[[str], None],
-) -> Compacted:
-    """Pack what has been idle since ``idle_before`` while ``go_on``, asked before each file,
-    says so. Raises StoreError or OSError."""
-    unpacked = manifest.unpacked()
-    told = Compacted()
-    rows = [row for row in idle_blocks(Graph.read(manifest), idle_before) if row.key in unpacked]
-    if not rows:
-        told.finished = True
-        return told
-    writer = uuid.uuid4().hex
-    lock = locks.hold(root, writer)
-    try:
-        clear_dead_writers(root, blobs, manifest)
-        packer = _Packer(blobs, manifest, writer, failpoint, told)
-        for row in rows:
-            if not go_on():
-                return told
-            packer.pack(row.key)
-        told.finished = True
-        return told
-    finally:
-        locks.release(root, writer, lock)
+class Compaction:
+    """Packs one block after the other. One use, one thread."""
 
-
-class _Packer:
     def __init__(
         self,
+        root: StoreRoot,
         blobs: Blobs,
         manifest: Manifest,
-        writer: str,
-        failpoint: Callable[[str], None],
-        told: Compacted,
+        limits: StoreLimits,
+        failpoint: Failpoint,
     ) -> None:
+        self._root = root
         self._blobs = blobs
         self._manifest = manifest
-        self._writer = writer
+        self._budget = limits.write_budget_bytes // 2  # conversations come first
         self._failpoint = failpoint
-        self.told = told
+        self._writer = uuid.uuid4().hex
+        self._told = Compacted()
 
-    def pack(self, key: bytes) -> None:
+    def run(self, idle_before: float, go_on: Callable[[], bool]) -> Compacted:
+        """Pack what has been unused since ``idle_before`` while ``go_on``, asked before each file,
+        says so and the hour's bytes are not half used. Raises StoreError or OSError."""
+        unpacked = self._manifest.unpacked()
+        graph = Graph.read(self._manifest)
+        rows = [row for row in idle_blocks(graph, idle_before) if row.key in unpacked]
+        if rows:
+            lock = locks.hold(self._root, self._writer)
+            try:
+                clear_dead_writers(self._root, self._blobs, self._manifest)
+                for row in rows:
+                    if written_last_hour(self._manifest) + row.size > self._budget or not go_on():
+                        return self._told
+                    self._pack(row.key)
+            finally:
+                locks.release(self._root, self._writer, lock)
+        self._told.finished = True
+        return self._told
+
+    def _pack(self, key: bytes) -> None:
         try:
             handle = self._blobs.open("block", key)
         except OSError:
@@ -120,18 +114,17 @@ class _Packer:
         if packed is None:
             # Packed already, or not worth it: it stays as it is.
             self._manifest.pack_block(key, self._writer, lambda: status.st_size)
-            self.told.kept += header.codec == "raw"
+            self._told.kept += header.codec == "raw"
         else:
-            self._replace(key, status, packed)
+            self._replace(key, status, *packed)
 
     def _replace(
-        self, key: bytes, status: os.stat_result, packed: tuple[Header, list[Buffer]]
+        self, key: bytes, status: os.stat_result, header: Header, body: list[Buffer]
     ) -> None:
-        head = encode_head(*packed)
-        size = len(head) + packed[0].stored_bytes
+        content = [encode_head(header, body), *body]
+        size = sum(memoryview(part).nbytes for part in content)
         self._manifest.announce("packing", [key], self._writer)
         self._failpoint("announced")
-        content = [head, *packed[1]]
         try:
             with self._blobs.replacement("block", key, content, self._writer, status.st_ino) as put:
                 done = self._manifest.pack_block(key, self._writer, lambda: size if put() else None)
@@ -139,10 +132,11 @@ class _Packer:
             self._withdraw(key)
             raise
         self._failpoint("committed")
+        note_written(self._manifest, size)
         if done:
-            self.told.files += 1
-            self.told.nbytes += size
-            self.told.freed += status.st_size - size
+            self._told.files += 1
+            self._told.nbytes += size
+            self._told.freed += status.st_size - size
 
     def _withdraw(self, key: bytes) -> None:
         try:

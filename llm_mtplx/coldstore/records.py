@@ -26,7 +26,7 @@ class StoreLimits:
     tidy_every_s: float = 600.0
     duty: float = 0.05  # share of a core that the work in the background takes
     idle_s: float = 86_400.0  # unused for so long, a conversation's blocks are packed
-    pause_s: float = 5.0  # with nothing to write for so long, the writer begins to pack
+    short_idle_s: float = 3600.0  # the same where the disk is short
 
 
 @dataclass(frozen=True)

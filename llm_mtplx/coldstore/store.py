@@ -6,13 +6,13 @@ import os
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
 from .background import Background
 from .blobs import Blobs, Failpoint
-from .compact import Compacted, compact
+from .compact import Compacted, Compaction
 from .entries import Entry
 from .forget import forget, forget_everything
 from .graph import Graph
@@ -184,15 +184,25 @@ class ColdStore:
     def compact(self, idle_s: float | None = None, seconds: float = math.inf) -> Compacted:
         """Pack the blocks of what has been unused for ``idle_s`` seconds, for about ``seconds``.
 
-        For whoever is short of disk; the writer does it by itself when it has nothing to write.
+        The upkeep in the background does the same, a little at a time.
         """
         self._mine()
         deadline = time.monotonic() + seconds
+        before = time.time() - (self._limits.idle_s if idle_s is None else idle_s)
         manifest = Manifest(self._root, self._limits.write_busy_s)
+        packing = Compaction(self._root, self._blobs, manifest, self._limits, self._failpoint)
         try:
-            return self._compact(manifest, idle_s, lambda: time.monotonic() < deadline)
+            self._root.check()
+            return packing.run(before, lambda: time.monotonic() < deadline)
+        except StoreError as error:
+            if error.reason == "store_absent":
+                return Compacted(finished=True)
+            log.info("compaction did not finish: %s", error)
+        except OSError as error:
+            log.info("compaction did not finish: %s", error)
         finally:
             manifest.close()
+        return Compacted()
 
     def forget(
         self,
@@ -291,8 +301,6 @@ class ColdStore:
             self._writer_manifest,
             self._limits,
             self._failpoint,
-            self._limits.pause_s,
-            lambda go_on: self._compact(self._writer_manifest, None, go_on),
         )
         self._misses: Counter[MissReason] = Counter()
         self._stop = threading.Event()
@@ -323,23 +331,6 @@ class ColdStore:
             return found
         except StoreError as error:
             return Found.nothing(chain, miss_reason(error), needs_checkpoint, deeper_than)
-
-    def _compact(
-        self, manifest: Manifest, idle_s: float | None, go_on: Callable[[], bool]
-    ) -> Compacted:
-        idle_s = self._limits.idle_s if idle_s is None else idle_s
-        try:
-            self._root.check()
-            before = time.time() - idle_s
-            told = compact(self._root, self._blobs, manifest, before, go_on, self._failpoint)
-        except (StoreError, OSError) as error:
-            if isinstance(error, StoreError) and error.reason == "store_absent":
-                return Compacted(finished=True)
-            log.info("compaction did not finish: %s", error)
-            return Compacted()
-        if told.files or told.kept:
-            log.info("compacted: %s", told)
-        return told
 
     def _refuse(self, failure: Failure) -> None:
         """Count a file that failed, and drop it if it is bad for good."""

@@ -4,7 +4,7 @@ import threading
 import time
 import uuid
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from . import locks
@@ -19,8 +19,6 @@ from .reasons import DropReason, StoreError, drop_reason
 from .reconcile import clear_dead_writers
 from .records import Section, StoreLimits
 from .root import StoreRoot
-
-REST_EVERY_S = 3600.0  # between two attempts to use a rest
 
 
 @dataclass(frozen=True)
@@ -45,23 +43,6 @@ class Job:
     line: tuple[bytes, ...] = ()  # every block before its end, stored already or not
 
 
-class _Duty:
-    """Lets work at rest take a tenth of the time, in small steps, until the thread is wanted."""
-
-    def __init__(self, changed: threading.Condition, is_wanted: Callable[[], bool]) -> None:
-        self._changed = changed
-        self._is_wanted = is_wanted
-        self._began = time.monotonic()
-
-    def may_go_on(self) -> bool:
-        """Asked before each step: waits nine times as long as the last one took."""
-        took = time.monotonic() - self._began
-        with self._changed:
-            wanted = self._changed.wait_for(self._is_wanted, 9 * took)
-        self._began = time.monotonic()
-        return not wanted
-
-
 class Writer:
     """Writes jobs in order on a thread of its own, started by the first one.
 
@@ -77,11 +58,7 @@ class Writer:
         manifest: Manifest,
         limits: StoreLimits,
         failpoint: Failpoint,
-        pause_s: float,
-        at_rest: Callable[[Callable[[], bool]], object],
     ) -> None:
-        """``at_rest`` is called after ``pause_s`` without a job, with what tells it, and may take
-        its time to, whether to go on."""
         self.drops: Counter[DropReason] = Counter()
         self.last_error = ""
         self.written_files = 0
@@ -94,9 +71,6 @@ class Writer:
         self._backlog_bytes = limits.backlog_bytes
         self._admission = Admission(root, blobs, manifest, limits)
         self._failpoint = failpoint
-        self._pause_s = pause_s
-        self._at_rest = at_rest
-        self._rest_next = 0.0  # no sooner than this, monotonic seconds
         self._uuid = uuid.uuid4().hex
         self._lock_handle: int | None = None
         self._jobs: deque[Job] = deque()
@@ -165,17 +139,10 @@ class Writer:
         cleared = False
         while True:
             with self._changed:
-                pause = max(self._pause_s, self._rest_next - time.monotonic())
-                if not self._changed.wait_for(self._is_wanted, pause):
-                    job = None
-                elif not self._jobs:
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+                if not self._jobs:
                     break
-                else:
-                    job = self._jobs.popleft()
-            if job is None:
-                self._at_rest(_Duty(self._changed, self._is_wanted).may_go_on)
-                self._rest_next = time.monotonic() + REST_EVERY_S
-                continue
+                job = self._jobs.popleft()
             try:
                 self._write(job)
             except Exception as error:  # whatever it is, the answer must not suffer
@@ -337,9 +304,6 @@ class Writer:
                 self.last_error = str(error)
 
     # The following run with `_changed` held.
-
-    def _is_wanted(self) -> bool:
-        return bool(self._jobs) or self._closed
 
     def _refuse(self, job: Job, reason: DropReason) -> DropReason:
         if job.touched is None:

@@ -27,8 +27,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from llm_mtplx.coldstore import BLOCK, ColdStore
+from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits
 from llm_mtplx.coldstore.keys import pointer
+from llm_mtplx.coldstore.reasons import StoreError
+from llm_mtplx.coldstore.root import StoreRoot
 
 from .lines import FINGERPRINT, WAIT, files, in_child, killer, restore, save_of, tokens
 from .model import Line, ModelStore
@@ -41,14 +43,15 @@ LINES: list[Line] = [
     for length in (common + 1, common + 40, BLOCK, BLOCK + 1, 2 * BLOCK + 20)
     if length > common
 ]
+LIMITS = StoreLimits(free_floor_bytes=0, grace_s=1e9)  # nothing that was ever used is too old
 STEPS = 18  # of the longest save
 conversations = st.sampled_from(["a", "b", "c"])
 lines = st.integers(0, len(LINES) - 1).map(LINES.__getitem__)
 
 
-def may_fork(machine: "StoreMachine") -> bool:
-    """A process costs as much as many steps: not at all of them."""
-    return machine.taken % 4 == 0
+def may_take_long(machine: "StoreMachine") -> bool:
+    """These steps cost as much as many others: not every time."""
+    return machine.taken % 12 == 0
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -63,7 +66,7 @@ class StoreMachine(RuleBasedStateMachine):
         where = MEMORY_DISK if MEMORY_DISK.is_dir() else None
         self.cache_dir = Path(tempfile.mkdtemp(dir=where))
         self.model = ModelStore()
-        self.store = ColdStore(self.cache_dir)
+        self.store = ColdStore(self.cache_dir, LIMITS)
 
     def _step(self, name: str) -> None:
         self.taken += 1
@@ -126,16 +129,30 @@ class StoreMachine(RuleBasedStateMachine):
         used = {each.name: each.used for each in report.conversations}
         assert used == {name: self.model.last_use(name) for name in self.model.tips}
         assert self.store.close(WAIT)
-        self.store = ColdStore(self.cache_dir)
+        self.store = ColdStore(self.cache_dir, LIMITS)
 
-    @precondition(may_fork)
+    @precondition(may_take_long)
+    @rule()
+    def collect_garbage(self) -> None:
+        """What is in use stays, whatever else goes."""
+        self._step("gc")
+        collector = Collector(StoreRoot(self.cache_dir), LIMITS)
+        try:
+            done = collector.apply(collector.plan_gc(), lambda held: True)
+            assert done.failed == 0
+        except StoreError as error:
+            assert error.reason == "store_absent"
+        finally:
+            collector.close()
+
+    @precondition(may_take_long)
     @rule(line=lines, name=conversations, at=st.integers(0, STEPS))
     def killed_while_saving(self, line: Line, name: str, at: int) -> None:
         """All of a save, or none of it that can be seen."""
         self._step("kill while saving")
 
         def child() -> None:
-            store = ColdStore(self.cache_dir, failpoint=killer(at))
+            store = ColdStore(self.cache_dir, LIMITS, killer(at))
             store.save(save_of(line, name, store.missing(FINGERPRINT, line)))
             assert store.flush(WAIT)
 
@@ -147,11 +164,11 @@ class StoreMachine(RuleBasedStateMachine):
             assert used in (self.now, self.model.used.get(line))
             self.model.save(line, name, used)
 
-    @precondition(may_fork)
+    @precondition(may_take_long)
     @rule(at=st.integers(0, STEPS))
     def killed_while_compacting(self, at: int) -> None:
         self._step("kill while compacting")
-        store = ColdStore(self.cache_dir, failpoint=killer(at))
+        store = ColdStore(self.cache_dir, LIMITS, killer(at))
         assert in_child(lambda: store.compact(-(10**6))) in (0, -9)  # type: ignore[arg-type]
 
     @rule(seconds=st.integers(-100, 200))

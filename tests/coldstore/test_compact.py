@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,10 +15,10 @@ from llm_mtplx.coldstore import (
     Header,
     Save,
     Section,
-    StoreLimits,
     locks,
 )
 from llm_mtplx.coldstore.keys import Chain
+from llm_mtplx.coldstore.ledger import written_last_hour
 from llm_mtplx.coldstore.reader import read_head
 
 from .lines import (
@@ -253,26 +252,32 @@ def test_the_time_it_may_take_is_bounded(tmp_path: Path) -> None:
         assert (told.files, told.finished) == (0, False)
 
 
-def test_a_writer_with_nothing_to_write_packs_until_it_is_wanted(tmp_path: Path) -> None:
+def test_upkeep_packs_in_the_background_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    limits = {"idle_s": ALL, "duty": 1.0}
     with opened(tmp_path) as store:
         write(store, ONE)
-    packed, wanted = threading.Event(), threading.Event()
+    with opened(tmp_path, **limits) as store:
+        store._stop.set()
+        store._background.tend()
+        store._background.join(WAIT)
+        assert set(codecs(tmp_path).values()) == {"raw"}
+    with opened(tmp_path, **limits, tidy_every_s=0.0) as store:
+        write(store, TWO)  # as any turn does
+        store._background.join(WAIT)
+        store._background.tend()
+        store._background.join(WAIT)
+        assert set(codecs(tmp_path).values()) == {"planes"}
+        assert restore(store, ONE)[0].position == len(ONE)
 
-    def failpoint(name: str) -> None:
-        if name == "installed" and not packed.is_set():
-            packed.set()
-            assert wanted.wait(WAIT)
 
-    store = ColdStore(tmp_path, StoreLimits(idle_s=ALL, pause_s=0.0), failpoint)
-    restore(store, ONE)  # notes the use, which starts the writer
-    assert packed.wait(WAIT)
-    store.save(save_of(TWO, "two"))
-    wanted.set()
-    assert store.flush(WAIT)
-    assert restore(store, TWO)[0].position == len(TWO)
-    assert restore(store, ONE)[0].position == len(ONE)
-    assert list(codecs(tmp_path).values()).count("planes") == 1
-    assert store.close(WAIT)
+def test_it_takes_no_more_than_half_of_the_bytes_an_hour(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        write(store, ONE)
+        written = written_last_hour(store._manifest)
+    with opened(tmp_path, write_budget_bytes=2 * (written + 15_000)) as store:
+        told = store.compact(ALL)
+        assert (told.files, told.finished) == (2, False)
+        assert written_last_hour(store._manifest) == written + told.nbytes
 
 
 def test_a_forked_child_holds_no_lock_of_its_parent(tmp_path: Path) -> None:

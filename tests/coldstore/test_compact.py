@@ -270,6 +270,17 @@ def test_upkeep_packs_in_the_background_until_it_is_told_to_stop(tmp_path: Path)
         assert restore(store, ONE)[0].position == len(ONE)
 
 
+def test_where_the_disk_is_short_less_idleness_is_enough(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        write(store, ONE)
+    for floor, codec in ((0, "raw"), (1 << 60, "planes")):
+        limits = {"short_idle_s": ALL, "free_floor_bytes": floor, "reconcile_every_s": 0.0}
+        with opened(tmp_path, **limits, duty=1.0) as store:
+            store._background.tend()
+            store._background.join(WAIT)
+            assert set(codecs(tmp_path).values()) == {codec}
+
+
 def test_it_takes_no_more_than_half_of_the_bytes_an_hour(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         write(store, ONE)

@@ -227,6 +227,7 @@ def main() -> None:
     }
     print(json.dumps(report, indent=1))
     if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(report, indent=1) + "\n")
 
 

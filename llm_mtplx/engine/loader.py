@@ -5,6 +5,7 @@ many lock files. Small models always fit, and no file is touched for them. The l
 kernel's: they end with the process, however it ends, and no forked child keeps them.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -114,13 +115,16 @@ def _take(folder: Path, copies: int) -> bool:
             handle = _open(folder, number, create=True)
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            except OSError as error:
                 os.close(handle)
-                continue
-            record = json.dumps({"pid": os.getpid(), "since": time.time()}).encode()
-            os.truncate(handle, 0)
-            os.pwrite(handle, record, 0)
+                if isinstance(error, BlockingIOError):
+                    continue
+                raise
             _held[folder] = handle
+            record = json.dumps({"pid": os.getpid(), "since": time.time()}).encode()
+            with contextlib.suppress(OSError):  # the lock counts, not what it says
+                os.truncate(handle, 0)
+                os.pwrite(handle, record, 0)
             return True
     return False
 

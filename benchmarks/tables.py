@@ -37,3 +37,33 @@ def decode_machine() -> str:
         f"{machine['cpu']}, {machine['cores']} cores, {machine['os'].split()[0]}, "
         f"mlx {versions['mlx']}, mlx-lm {versions['mlx-lm']}"
     )
+
+
+def store_lines() -> str:
+    """What the store costs and what a conversation writes, from the committed results."""
+    told = json.loads((RESULTS / "store.json").read_text())
+    opening, codec, talk = told["opening"], told["codec"], told["conversation"]
+    times, rates = opening["open_and_lookup_ms"], codec["gb_per_s"]
+    lines = [
+        f"With {opening['conversations']} conversations of {opening['tokens_each']:,} tokens in it,"
+        f" opening the store and finding one takes {times['known']:.0f} milliseconds, finding none"
+        f" {times['unknown']:.0f}. Packing leaves {100 * codec['packed_share']:.0f} % of a block;"
+        f" one core packs {rates['pack']:.1f} and unpacks {rates['unpack']:.1f} GB/s, where it"
+        f" copies {rates['copy']:.1f}.",
+        "",
+        f"A conversation of {talk['turns']} turns and {talk['tokens']:,} tokens of a 27B model:",
+        "",
+        "| kept by | GB written | GB kept | files | seconds a turn |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    ours = talk["llm-mtplx"]
+    rows = [("llm-mtplx", ours)]
+    rows.append(("the same, ten minutes later", {**ours, **ours["kept_after_upkeep"]}))
+    rows.append(("the same, idle for a day", {**ours, **ours["kept_when_idle"]}))
+    if "mtplx" in talk:
+        rows.append((f"mtplx {talk['mtplx_version']}, cold tier", talk["mtplx"]))
+    rows.append(("`save_prompt_cache` every turn", talk["save_prompt_cache"]))
+    for name, row in rows:
+        written, kept = (f"{row[key] / 1e9:.2f}" for key in ("written_bytes", "kept_bytes"))
+        lines.append(f"| {name} | {written} | {kept} | {row['files']:,} | {row['turn_s']:.2f} |")
+    return "\n".join(lines) + "\n"

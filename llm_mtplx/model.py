@@ -19,7 +19,7 @@ from .debug import debug, debugging
 from .errors import MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
 from .options import MtplxOptions, stop_strings
-from .progress import ProgressLine
+from .progress import ProgressLine, notice
 
 if TYPE_CHECKING:
     from .engine.protocol import Event, Finished, Progress, Request, Restored, ToolCall
@@ -195,7 +195,7 @@ class _Reply:
         elif isinstance(event, ToolCall):
             yield from self._call(event)
         elif isinstance(event, Notice):
-            click.echo(f"mtplx: {event.line}", err=True)
+            notice(event.line)
         elif isinstance(event, Finished):
             if event.pointer is not None:
                 yield self._pointer_event({METADATA: {"kv": event.pointer}})

@@ -1,7 +1,14 @@
-"""One line on a terminal that comes and goes while the user waits."""
+"""What a user sees on stderr while waiting: a line that comes and goes, and lines that stay."""
 
 import sys
 from types import TracebackType
+
+import click
+
+
+def notice(line: str) -> None:
+    """One line for the user, terminal or not."""
+    click.echo(f"mtplx: {line}", err=True)
 
 
 class ProgressLine:

@@ -1,5 +1,6 @@
 """The SSD store of sessions: knows keys, bytes and memoryviews. Imports no MLX and no llm."""
 
+from .compact import Compacted
 from .entries import CheckpointRole, Entry
 from .format import Header, SectionInfo
 from .gc import Collector, GcPlan
@@ -32,6 +33,7 @@ __all__ = [
     "CheckpointState",
     "ColdStore",
     "Collector",
+    "Compacted",
     "Conversation",
     "DropReason",
     "Entry",

@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from .format import Buffer, flat
 from .keys import Kind, parse_key
@@ -62,6 +63,33 @@ class Blobs:
             finally:
                 _unlink(folder, temp)
         finally:
+            os.close(folder)
+
+    @contextmanager
+    def replacement(
+        self, kind: Kind, key: bytes, content: Sequence[Buffer], writer: str, inode: int
+    ) -> Iterator[Callable[[], bool]]:
+        """Write ``content`` beside a file; a call puts it in that very file's place.
+
+        The call returns False, and changes nothing, where the name no longer means ``inode``.
+        Whoever has the file open goes on reading it. Raises OSError.
+        """
+        folder = self._root.open_dir(AREA[kind], shard(key))
+        name, temp = file_name(kind, key), temp_name(key, writer)
+
+        def put() -> bool:
+            if _inode(folder, name) != inode:
+                return False
+            os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
+            self._failpoint("installed")
+            return True
+
+        try:
+            _write_file(folder, temp, content, self._failpoint)
+            self._failpoint("temp_synced")
+            yield put
+        finally:
+            _unlink(folder, temp)
             os.close(folder)
 
     def unlink(self, kind: Kind, key: bytes, inode: int | None = None) -> None:

@@ -3,7 +3,8 @@
     preamble   magic, format, header bytes, body bytes, xxh3_64 of the header,
                xxh3_128 of all of the preamble before it, the header and the body
     header     JSON, padded with spaces so that the body starts at a multiple of 64
-    body       the sections' bytes in the header's order, with no gaps
+    body       the sections' bytes in the header's order, with no gaps; under the codec "planes"
+               some of them packed, see ``codec.py``
 
 The header's key must follow from its parent and ids, so a file proves by itself what it holds.
 """
@@ -40,6 +41,7 @@ DTYPE_BYTES = {
     "uint64": 8,
     "int64": 8,
 }
+PACKED_DTYPES = ("bfloat16", "float16")
 
 Buffer = bytes | bytearray | memoryview
 HexKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -53,16 +55,22 @@ def flat(buffers: Sequence[Buffer]) -> list[memoryview]:
 
 
 class SectionInfo(BaseModel):
-    """One named array in a file: C order, no padding."""
+    """One named array: C order, no padding."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     name: str
     dtype: str
     shape: list[Size]
+    packed: Size | None = None  # bytes of its packed high bytes; None where it lies raw
 
     @property
     def nbytes(self) -> int:
+        """In memory."""
         return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+    @property
+    def stored_bytes(self) -> int:
+        return self.nbytes if self.packed is None else self.nbytes // 2 + self.packed
 
 
 class Header(BaseModel):
@@ -75,12 +83,18 @@ class Header(BaseModel):
     start: Size
     end: Size
     ids: list[Size]  # of positions start .. end-1
-    codec: Literal["raw"] = "raw"
+    codec: Literal["raw", "planes"] = "raw"
     sections: list[SectionInfo]
 
     @property
     def body_bytes(self) -> int:
+        """In memory."""
         return sum(section.nbytes for section in self.sections)
+
+    @property
+    def stored_bytes(self) -> int:
+        """On disk."""
+        return sum(section.stored_bytes for section in self.sections)
 
 
 class Head:
@@ -94,7 +108,7 @@ class Head:
 
     @property
     def file_bytes(self) -> int:
-        return self.body_at + self.header.body_bytes
+        return self.body_at + self.header.stored_bytes
 
     def digest(self) -> xxhash.xxh3_128:
         """A checksum that has seen all there is before the body."""
@@ -107,11 +121,11 @@ class Head:
 
 
 def encode_head(header: Header, body: Sequence[Buffer]) -> bytes:
-    """Preamble and header of a file with this body."""
-    text = header.model_dump_json().encode()
+    """Preamble and header of a file with this body, as it lies on disk."""
+    text = header.model_dump_json(exclude_none=True).encode()
     text += b" " * (-(PREAMBLE.size + len(text)) % ALIGN)
     front = PREAMBLE.pack(
-        MAGIC, FORMAT, len(text), header.body_bytes, xxhash.xxh3_64_intdigest(text), b""
+        MAGIC, FORMAT, len(text), header.stored_bytes, xxhash.xxh3_64_intdigest(text), b""
     )[:CHECKED]
     digest = xxhash.xxh3_128(front + text)
     for view in flat(body):
@@ -148,7 +162,7 @@ def decode_head(data: bytes, file_bytes: int) -> Head:
     except ValidationError as error:
         raise BadFile(f"its header is not one: {error.error_count()} errors") from None
     _check_header(header)
-    if not body == header.body_bytes == file_bytes - end:
+    if not body == header.stored_bytes == file_bytes - end:
         raise BadFile(f"it has {file_bytes:,} bytes where its header says {end + body:,}")
     return Head(header, data[:CHECKED] + text, end, checksum)
 
@@ -156,14 +170,17 @@ def decode_head(data: bytes, file_bytes: int) -> Head:
 def _check_header(header: Header) -> None:
     if any(section.dtype not in DTYPE_BYTES for section in header.sections):
         raise BadFile("a section has an unknown dtype")
+    packed = [section for section in header.sections if section.packed is not None]
+    if (packed and header.codec == "raw") or any(s.dtype not in PACKED_DTYPES for s in packed):
+        raise BadFile("a section is packed that cannot be")
     length = header.end - header.start
     whole = length == BLOCK if header.kind == "block" else 0 <= length < BLOCK
     if header.start % BLOCK or not whole or len(header.ids) != length:
         raise BadFile(f"a {header.kind} cannot reach from {header.start} to {header.end}")
     try:
-        packed = keys.pack_ids(header.ids)
+        ids = keys.pack_ids(header.ids)
     except OverflowError:
         raise BadFile("a token id is out of range") from None
     make = keys.block_key if header.kind == "block" else keys.checkpoint_key
-    if make(bytes.fromhex(header.parent), packed).hex() != header.key:
+    if make(bytes.fromhex(header.parent), ids).hex() != header.key:
         raise BadFile("its key does not follow from its parent and ids")

@@ -68,8 +68,8 @@ class Graph:
             bytes.fromhex(e.checkpoint) for e in self.entries if e.conversation not in conversations
         }
         going_checkpoints = own - others
-        needed = self._chains(self.checkpoints.keys() - going_checkpoints)
-        theirs = self._chains(own)
+        needed = self.chains(self.checkpoints.keys() - going_checkpoints)
+        theirs = self.chains(own)
         return ForgetPlan(
             conversations=conversations,
             entries=tuple(going),
@@ -79,7 +79,8 @@ class Graph:
             shared_blocks=tuple(self.blocks[key] for key in theirs & needed),
         )
 
-    def _chains(self, checkpoints: Iterable[bytes]) -> set[bytes]:
+    def chains(self, checkpoints: Iterable[bytes]) -> set[bytes]:
+        """Keys of the blocks before these checkpoints."""
         reached: set[bytes] = set()
         for checkpoint in checkpoints:
             key = self.checkpoints[checkpoint].parent

@@ -7,19 +7,30 @@ import re
 from .root import FILE_MODE, StoreRoot
 
 _NAME = re.compile(r"[0-9a-f]{32}\.lock")
+_held: set[int] = set()
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def hold(root: StoreRoot, writer: str) -> int:
-    """Take the lock of this writer; the handle keeps it until closed. Raises OSError."""
+    """Take the lock of this writer, to be given back by `release`. Raises OSError."""
     folder = root.open_dir("writers", create=True)
     try:
         handle = os.open(f"{writer}.lock", _FLAGS, FILE_MODE, dir_fd=folder)
         os.fchmod(handle, FILE_MODE)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _held.add(handle)
         return handle
     finally:
         os.close(folder)
+
+
+def release(root: StoreRoot, writer: str, handle: int) -> None:
+    """Give a lock back that `hold` took. Raises OSError where its file cannot be removed."""
+    try:
+        remove(root, writer)
+    finally:
+        _held.discard(handle)
+        os.close(handle)
 
 
 def is_dead(root: StoreRoot, writer: str) -> bool:
@@ -44,7 +55,7 @@ def is_dead(root: StoreRoot, writer: str) -> bool:
 
 
 def remove(root: StoreRoot, writer: str) -> None:
-    """Remove the lock file of a writer that is dead or done. Raises OSError."""
+    """Remove the lock file of a dead writer. Raises OSError."""
     folder = root.open_dir("writers")
     try:
         os.unlink(f"{writer}.lock", dir_fd=folder)
@@ -57,3 +68,13 @@ def remove(root: StoreRoot, writer: str) -> None:
 def writers(root: StoreRoot) -> list[str]:
     """Every writer with a lock file, dead or alive."""
     return [n.removesuffix(".lock") for n in root.listdir("writers") if _NAME.fullmatch(n)]
+
+
+def _close_inherited() -> None:
+    # A lock is held as long as any process has its handle: the parent's must die with it.
+    for handle in _held:
+        os.close(handle)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_close_inherited)

@@ -3,10 +3,10 @@
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
@@ -59,6 +59,7 @@ class Manifest:
         self._busy_s = busy_s
         self._lock = threading.Lock()
         self._connection: Connection | None = None
+        self._within: int | None = None  # the thread that is in a `transaction`
         forks.watch(self)
 
     def sizes(self, kind: FileKind, keys: Sequence[bytes]) -> dict[bytes, int]:
@@ -86,8 +87,8 @@ class Manifest:
                     found.setdefault(parent, []).append(position)
             return found
 
-    def announce(self, kind: Kind, keys: Iterable[bytes], writer: str) -> None:
-        """Say that files with these keys are about to be written."""
+    def announce(self, kind: Kind | Literal["packing"], keys: Iterable[bytes], writer: str) -> None:
+        """Say that files with these keys are about to be written, or written anew by packing."""
         rows = [(key, writer, kind, int(time.time())) for key in keys]
         with self._change() as sql:
             sql.executemany("INSERT OR REPLACE INTO writing VALUES (?, ?, ?, ?)", rows)
@@ -173,10 +174,11 @@ class Manifest:
                 rows = sql.execute(query + " WHERE conversation = ?" + order, (conversation,))
             return [_entry(row) for row in rows]
 
-    def announced(self) -> list[tuple[bytes, str]]:
-        """Key and writer of every announced write."""
+    def announced(self, packing: bool = True) -> list[tuple[bytes, str]]:
+        """Key and writer of every announced write, those of ``packing`` included or not."""
+        query = "SELECT key, writer FROM writing"
         with self._use() as sql:
-            rows = sql.execute("SELECT key, writer FROM writing")
+            rows = sql.execute(query if packing else query + " WHERE kind != 'packing'")
             return [(key, writer) for key, writer in (_typed(r, bytes, str) for r in rows)]
 
     def remove(
@@ -198,11 +200,41 @@ class Manifest:
         """A transaction; while it lasts nobody else announces or commits anything."""
         return self._change()
 
+    def unpacked(self) -> set[bytes]:
+        """Keys of the blocks that compaction has not looked at."""
+        with self._use() as sql:
+            rows = sql.execute("SELECT key FROM blocks WHERE packed = 0")
+            return {_typed(row, bytes)[0] for row in rows}
+
+    def pack_block(self, key: bytes, writer: str, put: Callable[[], int | None]) -> bool:
+        """Let ``put`` replace a block's file, unless its row is gone; it gives the new size.
+
+        Nobody else can remove the block meanwhile. False where nothing was replaced.
+        """
+        with self._change() as sql:
+            known = sql.execute("SELECT 1 FROM blocks WHERE key = ?", (key,)).fetchone()
+            size = put() if known else None
+            if size is not None:
+                sql.execute("UPDATE blocks SET size = ?, packed = 1 WHERE key = ?", (size, key))
+            sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (key, writer))
+        return size is not None
+
     def truncate_wal(self) -> bool:
         """Empty the write-ahead log, so that nothing deleted lives on in it; False where busy."""
         with self._use() as sql:
             busy, _, _ = sql.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             return not busy
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """What this thread does with the manifest meanwhile happens at once or not at all, and
+        no other process writes to it."""
+        with self._change():
+            self._within = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._within = None
 
     def close(self) -> None:
         """Close the connection; the next call would open another."""
@@ -222,6 +254,9 @@ class Manifest:
 
     @contextmanager
     def _use(self) -> Iterator[sqlite3.Connection]:
+        if self._within == threading.get_ident() and self._connection is not None:
+            yield self._connection.sql
+            return
         if not self._lock.acquire(timeout=self._busy_s):
             raise StoreError("store_busy", "another thread uses the manifest")
         try:
@@ -243,6 +278,9 @@ class Manifest:
     @contextmanager
     def _change(self) -> Iterator[sqlite3.Connection]:
         with self._use() as sql:
+            if sql.in_transaction:  # the caller's own
+                yield sql
+                return
             sql.execute("BEGIN IMMEDIATE")
             try:
                 yield sql
@@ -302,7 +340,8 @@ def _entry(row: tuple[Any, ...]) -> Entry:
 
 def _insert_block(sql: sqlite3.Connection, row: BlockRow) -> None:
     values = (row.key, row.parent, row.start, row.size)
-    sql.execute("INSERT OR REPLACE INTO blocks VALUES (?, ?, ?, ?)", values)
+    columns = "key, parent, start, size"
+    sql.execute(f"INSERT OR REPLACE INTO blocks ({columns}) VALUES (?, ?, ?, ?)", values)
 
 
 def _insert_checkpoint(sql: sqlite3.Connection, row: CheckpointRow, replace: bool = True) -> None:

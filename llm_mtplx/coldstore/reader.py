@@ -4,6 +4,9 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import xxhash
+
+from . import codec
 from .blobs import IOV_MAX, Blobs
 from .format import Buffer, Head, Header, decode_head, flat, head_bytes
 from .keys import FileKind, pack_ids
@@ -47,18 +50,35 @@ class OpenFile:
         if sum(view.nbytes for view in views) != self.header.body_bytes:
             raise ValueError(f"the buffers do not hold {self.header.body_bytes:,} bytes")
         digest = self._head.digest()
-        at = self._head.body_at
+        if self.header.codec == "raw":
+            self._read_raw(views, self._head.body_at, digest)
+        else:
+            self._read_packed(views, digest)
+        self._head.check(digest)
+
+    def _read_raw(self, views: Sequence[memoryview], at: int, digest: xxhash.xxh3_128) -> None:
         for group in _groups(views):
             _read_exactly(self._handle, group, at)
             for view in group:
                 digest.update(view)
                 at += view.nbytes
-        self._head.check(digest)
+
+    def _read_packed(self, views: Sequence[memoryview], digest: xxhash.xxh3_128) -> None:
+        sections, at = self.header.sections, self._head.body_at
+        runs = codec.cut(views, [section.nbytes for section in sections])
+        for section, run in zip(sections, runs, strict=True):
+            if section.packed is None:
+                self._read_raw(run, at, digest)
+            else:
+                stored = memoryview(bytearray(section.stored_bytes))
+                self._read_raw([stored], at, digest)
+                codec.unpack(section, stored, run)
+            at += section.stored_bytes
 
     def verify(self) -> None:
         """Check every byte of the body without keeping it. Raises BadFile or OSError."""
         digest = self._head.digest()
-        scratch = memoryview(bytearray(min(SLICE, self.header.body_bytes)))
+        scratch = memoryview(bytearray(min(SLICE, self.header.stored_bytes)))
         at, end = self._head.body_at, self._head.file_bytes
         while at < end:
             view = scratch[: end - at]

@@ -25,6 +25,8 @@ class StoreLimits:
     reconcile_every_s: float = 3600.0
     tidy_every_s: float = 600.0
     duty: float = 0.05  # share of a core that the work in the background takes
+    idle_s: float = 86_400.0  # unused for so long, a conversation's blocks are packed
+    short_idle_s: float = 3600.0  # the same where the disk is short
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ class Restored:
     """The position whose rows and state now lie, checked, in the caller's memory; 0 for none."""
 
     position: int
-    nbytes: int  # read from disk and checked
+    nbytes: int  # read, checked and put into the caller's memory
     reason: MissReason | None  # why not deeper
     misses: tuple[Miss, ...] = ()  # files that failed on the way
 

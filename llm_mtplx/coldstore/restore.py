@@ -75,7 +75,7 @@ def read_files(
 
 
 def _finish(each: tuple[Wanted, OpenFile, Future[None]], done: set[bytes]) -> int:
-    """Close a file that has been read, and note it if it was good; the bytes read."""
+    """Close a file that has been read, and note it if it was good; the bytes filled."""
     wanted, file, read = each
     error = read.exception()
     file.close()

@@ -5,6 +5,7 @@ import os
 import secrets
 from pathlib import Path
 
+from .backup import TAG, exclude
 from .reasons import StoreError
 
 DIRECTORY = "sessions-v1"
@@ -56,12 +57,13 @@ class StoreRoot:
         except StoreError as error:
             if error.reason != "store_absent":
                 raise
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _make_parents(self.path.parent)
         _make_dir(self.path, None)
         root = os.open(self.path, _OPEN_DIR)
         try:
             for area in AREAS:
                 _make_dir(area, root)
+            exclude(root)
             self._write_marker(root)
         finally:
             os.close(root)
@@ -98,7 +100,8 @@ class StoreRoot:
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
         # Another process may be half-way through `create`.
-        if not all(name in AREAS or name.startswith(f".{MARKER}-") for name in names):
+        ours = (*AREAS, TAG)
+        if not all(name in ours or name.startswith(f".{MARKER}-") for name in names):
             raise StoreError("not_a_store", f"{self.path} has no {MARKER} file but other content")
 
     def _write_marker(self, root: int) -> None:
@@ -117,6 +120,15 @@ class StoreRoot:
 def store_root(path: Path) -> StoreRoot:
     """The store that ``path`` is, by its marker, else the one in ``path`` as a cache directory."""
     return StoreRoot.at(path) if (path / MARKER).is_file() else StoreRoot(path)
+
+
+def _make_parents(path: Path) -> None:
+    """The directories above the store, private too where they are made for it."""
+    missing = [path, *path.parents]
+    while missing and missing[-1].exists():
+        missing.pop()
+    for each in reversed(missing):
+        _make_dir(each, None)
 
 
 def _make_dir(name: str | Path, parent: int | None) -> None:

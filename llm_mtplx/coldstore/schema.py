@@ -1,4 +1,4 @@
-"""The manifest's tables, made by named migrations that may be run again."""
+"""The manifest's tables, made by named migrations, that may be run again."""
 
 import sqlite3
 import time
@@ -32,6 +32,8 @@ MIGRATIONS: dict[str, tuple[str, ...]] = {
         # Bytes written by every process, by minute since the epoch.
         "CREATE TABLE IF NOT EXISTS written (minute INTEGER PRIMARY KEY, bytes INTEGER NOT NULL)",
     ),
+    # Whether compaction is done with a block.
+    "0004-packed": ("ALTER TABLE blocks ADD COLUMN packed INTEGER NOT NULL DEFAULT 0",),
 }
 
 
@@ -72,13 +74,22 @@ def migrate(connection: sqlite3.Connection) -> None:
         for name, statements in MIGRATIONS.items():
             if name not in done:
                 for statement in statements:
-                    connection.execute(statement)
+                    _apply(connection, statement)
                 connection.execute("INSERT INTO migrations VALUES (?, ?)", (name, int(time.time())))
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _apply(connection: sqlite3.Connection, statement: str) -> None:
+    try:
+        connection.execute(statement)
+    except sqlite3.OperationalError as error:
+        # SQLite knows no IF NOT EXISTS for columns.
+        if "duplicate column name" not in str(error):
+            raise
 
 
 def use_journal(connection: sqlite3.Connection) -> str:

@@ -1,6 +1,7 @@
 """The cold store: saved lines of tokens on SSD, found again by their ids."""
 
 import logging
+import math
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from .background import Background
 from .blobs import Blobs, Failpoint
+from .compact import Compacted, Compaction
 from .entries import Entry
 from .forget import forget, forget_everything
 from .graph import Graph
@@ -19,7 +21,7 @@ from .line import read_ids
 from .lookup import find, stored_keys, wanted_block, wanted_checkpoint
 from .manifest import Manifest
 from .reasons import DropReason, MissReason, StoreError, miss_reason
-from .reconcile import rebuild
+from .reconcile import clear_dead_writers, rebuild
 from .records import Forgotten, Found, Miss, Place, Report, Restored, Save, StoreLimits
 from .report import holdings
 from .restore import Failure, files_of, read_files
@@ -179,6 +181,29 @@ class ColdStore:
             return "not_found"
         return read_ids(self._blobs, fingerprint, key)
 
+    def compact(self, idle_s: float | None = None, seconds: float = math.inf) -> Compacted:
+        """Pack the blocks of what has been unused for ``idle_s`` seconds, for about ``seconds``.
+
+        The upkeep in the background does the same, a little at a time.
+        """
+        self._mine()
+        deadline = time.monotonic() + seconds
+        before = time.time() - (self._limits.idle_s if idle_s is None else idle_s)
+        manifest = Manifest(self._root, self._limits.write_busy_s)
+        packing = Compaction(self._root, self._blobs, manifest, self._limits, self._failpoint)
+        try:
+            self._root.check()
+            return packing.run(before, lambda: time.monotonic() < deadline)
+        except StoreError as error:
+            if error.reason == "store_absent":
+                return Compacted(finished=True)
+            log.info("compaction did not finish: %s", error)
+        except OSError as error:
+            log.info("compaction did not finish: %s", error)
+        finally:
+            manifest.close()
+        return Compacted()
+
     def forget(
         self,
         conversation: str | None = None,
@@ -197,19 +222,20 @@ class ColdStore:
         manifest = Manifest(self._root, self._limits.write_busy_s)
         try:
             self._root.check()
+            clear_dead_writers(self._root, self._blobs, manifest)
             if everything:
                 return forget_everything(self._root, self._blobs, manifest)
-            graph = Graph.read(manifest)
             if manifest.rebuild_pending:
                 # Half an index does not know what is shared.
                 rebuild(self._blobs, manifest, threading.Event())
-                graph = Graph.read(manifest)
-            if older_than is not None:
-                before = time.time() - older_than
-                names = frozenset(n for n, used in graph.last_use().items() if used < before)
-            else:
-                names = frozenset((conversation,)) if conversation is not None else frozenset()
-            return forget(self._root, self._blobs, manifest, names)
+            before = time.time() - (older_than or 0)
+
+            def choose(graph: Graph) -> frozenset[str]:
+                if conversation is not None:
+                    return frozenset((conversation,))
+                return frozenset(n for n, used in graph.last_use().items() if used < before)
+
+            return forget(self._root, self._blobs, manifest, choose)
         except StoreError as error:
             return Forgotten(reason=miss_reason(error))
         except OSError as error:

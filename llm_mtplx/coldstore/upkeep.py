@@ -1,4 +1,4 @@
-"""Work on the store in the background: reconcile, garbage, the cap. Never waited for."""
+"""Work on the store in the background: reconcile, garbage, the cap, packing. Never waited for."""
 
 import fcntl
 import logging
@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from .blobs import Blobs
+from .budget import disk_free
 from .census import AREA_NAMES, SHARDS, Census
+from .compact import Compaction
 from .ledger import UNNAMED, leave_note, read_note
 from .manifest import Manifest
 from .reasons import StoreError
@@ -68,6 +70,29 @@ class Upkeep:
                 log.info("kept the store to its limits: %s", _words(done))
         if _is_due(note.get("walked"), self._limits.reconcile_every_s):
             self._walk(note)
+        if _is_due(note.get("packed"), self._limits.reconcile_every_s):
+            self._pack(note)
+
+    def _pack(self, note: dict[str, object]) -> None:
+        short = disk_free(self._root) < 2 * self._limits.free_floor_bytes
+        idle_s = self._limits.short_idle_s if short else self._limits.idle_s
+        began = time.monotonic()
+
+        def go_on() -> bool:
+            nonlocal began
+            rested = self._pause(time.monotonic() - began)
+            began = time.monotonic()
+            return rested
+
+        packing = Compaction(
+            self._root, self._blobs, self._manifest, self._limits, lambda name: None
+        )
+        told = packing.run(time.time() - idle_s, go_on)
+        if told.finished:
+            note["packed"] = time.time()
+            leave_note(self._manifest, PROGRESS, note)
+        if told.files or told.kept:
+            log.info("packed idle conversations: %s", told)
 
     def _walk(self, note: dict[str, object]) -> None:
         began = time.monotonic()

@@ -1,7 +1,6 @@
 """The background writer: one thread, a queue bounded in bytes, everything that fails counted."""
 
 import logging
-import os
 import threading
 import time
 import uuid
@@ -207,18 +206,22 @@ class Writer:
             self.last_error = str(error)
 
     def _announce(self, job: Job, announced: set[bytes]) -> None:
-        """Announce what is not stored yet, and add its keys to ``announced``."""
+        """Announce what is not stored yet, and add its keys to ``announced``.
+
+        At one moment: nobody can remove meanwhile what has been found to be there.
+        """
         kinds: tuple[FileKind, ...] = ("block", "checkpoint")
-        for kind in kinds:
-            keys = [file.wanted.key for file in job.files if file.wanted.kind == kind]
-            missing = set(keys) - self._manifest.sizes(kind, keys).keys()
-            missing |= self.refused.intersection(keys)
-            if missing:
-                announced |= missing
-                self._manifest.announce(kind, missing, self._uuid)
-        if job.entry is not None:
-            announced.add(job.entry.key)
-            self._manifest.announce("entry", [job.entry.key], self._uuid)
+        with self._manifest.transaction():
+            for kind in kinds:
+                keys = [file.wanted.key for file in job.files if file.wanted.kind == kind]
+                missing = set(keys) - self._manifest.sizes(kind, keys).keys()
+                missing |= self.refused.intersection(keys)
+                if missing:
+                    announced |= missing
+                    self._manifest.announce(kind, missing, self._uuid)
+            if job.entry is not None:
+                announced.add(job.entry.key)
+                self._manifest.announce("entry", [job.entry.key], self._uuid)
         self._failpoint("announced")
 
     def _write_block(self, file: NewFile, announced: set[bytes]) -> None:
@@ -261,7 +264,7 @@ class Writer:
         )
         body: list[Buffer] = [buffer for section in file.sections for buffer in section.buffers]
         head = encode_head(header, body)
-        size = len(head) + header.body_bytes
+        size = len(head) + header.stored_bytes
         installed = self._blobs.install(
             wanted.kind,
             wanted.key,
@@ -307,10 +310,9 @@ class Writer:
         """Give the writer's lock back; what it announced is written or withdrawn."""
         if self._lock_handle is not None:
             try:
-                locks.remove(self._root, self._uuid)
+                locks.release(self._root, self._uuid, self._lock_handle)
             except OSError as error:
                 self.last_error = str(error)
-            os.close(self._lock_handle)
 
     def _warn(self, reason: DropReason, error: Exception) -> None:
         """Tell the user, once a process, about what only the user can change."""

@@ -10,6 +10,7 @@ import click
 from ..catalog.entries import DEMO_ID, entry_named
 from ..demo import MODEL_DIR
 from ..errors import MtplxError
+from ..progress import notice
 
 CUDA_BUILDS = ("mlx-cuda-13", "mlx-cuda-12")
 QUESTION = "What is the capital of France?"
@@ -38,7 +39,7 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
     report = engine.call(facts)
     report["advice"] = advice(report)
     report["demo"] = _ask_demo()
-    verified = engine.verify(entry_named(model).path) if verify_ else None
+    verified = engine.verify(entry_named(model).path, notice) if verify_ else None
     if verified is not None:
         report["verify"] = {"model": model, "holds": verified.holds, **asdict(verified)}
     if json_:

@@ -5,6 +5,7 @@ import json
 import click
 
 from ..catalog.entries import DEMO_ID, entry_named
+from ..progress import notice
 
 
 @click.command()
@@ -21,7 +22,7 @@ def tune(model: str, tokens: int, repeats: int, json_: bool) -> None:
     from ..engine.engine import shared_engine
 
     entry = entry_named(model)
-    measured = shared_engine().tune(entry.path, tokens, repeats)
+    measured = shared_engine().tune(entry.path, tokens, repeats, notice)
     ratios = measured.ratios()
     if json_:
         rates = {str(d): round(rate, 2) for d, rate in measured.tokens_per_s.items()}

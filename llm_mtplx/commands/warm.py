@@ -7,6 +7,7 @@ import click
 import llm
 
 from ..errors import MtplxError
+from ..progress import notice
 from ..settings import cache_dir
 from .as_prompt import piped, request_of, takes
 
@@ -43,7 +44,7 @@ def warm(json_: bool, **arguments: Any) -> None:
     text = piped()
     asked = [request_of({**arguments, "prompt": prompt}, text) for prompt in _GOES_ON]
     model = asked[0][0].model_id
-    done = shared_engine().warm([request for _, request in asked])
+    done = shared_engine().warm([request for _, request in asked], notice)
     if json_:
         report = {
             "model": model,

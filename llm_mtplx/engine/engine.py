@@ -233,7 +233,8 @@ class Engine:
         folder = job.request.folder
         if folder not in self._models:
             job.sink(Progress("loading"))
-            self._add(folder, self._load(folder, lambda line: job.sink(Notice(line))))
+            model = self._load(folder, lambda line: job.sink(Notice(line)), lambda: job.cancelled)
+            self._add(folder, model)
         return self._models[folder]
 
     def _add(self, folder: Path, model: "LoadedModel") -> None:
@@ -242,46 +243,54 @@ class Engine:
         self._models[folder] = model
         self._keepers[folder] = keeper(model, self._sessions, self._store)
 
-    def _load(self, folder: Path, notice: Callable[[str], None]) -> "LoadedModel":
+    def _load(
+        self,
+        folder: Path,
+        notice: Callable[[str], None],
+        cancelled: Callable[[], bool] = lambda: False,
+    ) -> "LoadedModel":
         from .load import load
         from .tuning import recorded_depth
 
-        model = load(folder, notice)
+        model = load(folder, notice, cancelled)
         depth = recorded_depth(model.folder)
         return model if depth is None else replace(model, depth=depth, break_even=0.0)
 
-    def verify(self, folder: Path) -> "Verified":
+    def verify(self, folder: Path, notice: Callable[[str], None]) -> "Verified":
         """Compare one answer cold, from RAM, from SSD and without drafts."""
 
         def task() -> "Verified":
             from .verify import verify
 
             if folder not in self._models:
-                self._add(folder, self._load(folder, lambda line: None))
+                self._add(folder, self._load(folder, notice))
             return verify(self._models[folder])
 
         return self.call(task)
 
-    def warm(self, requests: Sequence[Request]) -> "Warmed":
+    def warm(self, requests: Sequence[Request], notice: Callable[[str], None]) -> "Warmed":
         """Keep the state after what all ``requests`` of one model begin with."""
 
         def task() -> "Warmed":
             from .warm import warm
 
             folder = requests[0].folder
-            model = self._resident(Job(requests[0], lambda event: None))
-            return warm(model, self._keepers[folder], requests)
+            if folder not in self._models:
+                self._add(folder, self._load(folder, notice))
+            return warm(self._models[folder], self._keepers[folder], requests)
 
         return self.call(task)
 
-    def tune(self, folder: Path, tokens: int, repeats: int) -> "Measured":
+    def tune(
+        self, folder: Path, tokens: int, repeats: int, notice: Callable[[str], None]
+    ) -> "Measured":
         """Measure which depth is fastest, save it, and use it from now on."""
 
         def task() -> "Measured":
             from .load import load
             from .tuning import measure, save
 
-            model = load(folder, lambda line: None)
+            model = load(folder, notice)
             if model.head is None:
                 raise RequestError(f"{folder} has no MTP head: there is no depth to tune.")
             measured = measure(model, tokens, repeats)

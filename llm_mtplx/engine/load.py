@@ -13,6 +13,7 @@ from ..speculative.trunk import Trunk
 from .facts import WHEEL_BLAS, backend, blas
 from .load_head import load_head
 from .load_trunk import is_quantized, load_trunk
+from .loader import hold, release
 
 
 @dataclass(frozen=True)
@@ -28,9 +29,25 @@ class LoadedModel:
     key: str  # tells the states of different loaded models apart
 
 
-def load(path: Path, notice: Callable[[str], None]) -> LoadedModel:
-    """Load everything a turn needs; ``notice`` gets one line if the model has no head."""
+def load(
+    path: Path, notice: Callable[[str], None], cancelled: Callable[[], bool] = lambda: False
+) -> LoadedModel:
+    """Load everything a turn needs, once no other process is in the way.
+
+    ``notice`` gets one line if that takes waiting, and one if the model has no head.
+    """
     folder = inspect(path)
+    taken = hold(path, folder.weight_files, notice, cancelled)
+    try:
+        return _load(folder, notice)
+    except BaseException:
+        if taken:
+            release(path)
+        raise
+
+
+def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
+    path = folder.path
     tokenizer = ChatTokenizer(path)
     trunk, config = load_trunk(folder)
     head = None

@@ -1,7 +1,10 @@
 """Who may read the store, and what happens where it may not be written."""
 
 import os
+import shutil
 import stat
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -47,6 +50,53 @@ def test_everything_is_private_whatever_the_umask(tmp_path: Path, umask: int) ->
     for path, mode in modes.items():
         assert stat.S_IMODE(mode) == (0o700 if stat.S_ISDIR(mode) else 0o600), path
     assert stat.S_IMODE(store.path.stat().st_mode) == 0o700
+    assert stat.S_IMODE(store.path.parent.stat().st_mode) == 0o700
+
+
+@needs_root
+@pytest.mark.parametrize("umask", [0, 0o777])
+def test_an_ordinary_user_s_umask_neither_opens_nor_closes_it(open_dir: Path, umask: int) -> None:
+    """Root passes where modes refuse: the same again without its powers, directories above too."""
+    os.chmod(open_dir, 0o777)
+
+    def action() -> None:
+        os.umask(umask)
+        store = ColdStore(open_dir / "deep" / "er")
+        save_turn(store, IDS)
+        save_turn(store, tokens(300, seed=4))
+        assert store.report().drops == {}
+        assert restore(store, IDS)[0].position == 700
+        assert store.compact(-10.0).files == 3
+        assert store.forget("talk").conversations == 1
+        assert store.close(WAIT)
+
+    assert as_nobody(action) == 0
+    for path in (open_dir / "deep").rglob("*"):
+        expected = 0o700 if path.is_dir() else 0o600
+        assert stat.S_IMODE(path.stat().st_mode) == expected, path
+
+
+def test_backups_are_told_to_leave_it_alone(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+    tag = store.path / "CACHEDIR.TAG"
+    assert tag.read_bytes().startswith(b"Signature: 8a477f597d28d172789f06886806bc55\n")
+    (store.path / "STORE").unlink()
+    for name in ("blobs", "entries", "writers"):
+        shutil.rmtree(store.path / name)
+    for path in store.path.glob("manifest*"):
+        path.unlink()
+    with opened(tmp_path) as store:  # killed before the marker was there
+        save_turn(store, IDS)
+        assert restore(store, IDS)[0].position == 700
+
+
+@pytest.mark.skipif(sys.platform != "darwin", reason="Time Machine is a Mac's")
+def test_time_machine_leaves_it_alone(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+    told = subprocess.run(["tmutil", "isexcluded", store.path], capture_output=True, check=True)
+    assert b"[Excluded]" in told.stdout
 
 
 def share(root: Path) -> None:

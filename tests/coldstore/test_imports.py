@@ -9,7 +9,7 @@ import pytest
 import llm_mtplx.coldstore
 
 ROOM = Path(llm_mtplx.coldstore.__file__).parent
-ALLOWED = sys.stdlib_module_names | {"pydantic", "xxhash", "zstandard"}
+ALLOWED = sys.stdlib_module_names | {"numpy", "pydantic", "xxhash", "zstandard"}
 
 
 @pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)

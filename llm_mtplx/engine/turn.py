@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -22,6 +23,7 @@ from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder, Round
 from ..speculative.depth import ENOUGH_DRAFTS, USELESS_DRAFTS
 from ..speculative.draws import Draws
+from ..speculative.masks import Masks
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .defaults import resolve_depth, resolve_penalties, resolve_sampling
@@ -38,6 +40,9 @@ from .protocol import (
     Text,
     ToolCall,
 )
+
+if TYPE_CHECKING:
+    from ..chat.grammar import SchemaRules
 
 
 class Turn:
@@ -76,6 +81,8 @@ class Turn:
         self._text = tokenizer.render(request.messages, request.template_args)
         self.prompt = self._encode(self._text)
         self._room = _room(model, request, len(self.prompt))
+        thinking = tokenizer.starts_in_reasoning(self.prompt)
+        self._rules = _rules(model, request, thinking)
         before = time.perf_counter()
         self._taken = keeper.take(
             self.prompt,
@@ -92,8 +99,9 @@ class Turn:
                 tokenizer.token_bytes,
                 tokenizer.think_start,
                 tokenizer.think_end,
-                tokenizer.starts_in_reasoning(self.prompt),
+                thinking,
                 names_of(request.tools),
+                tag_alone=self._rules is not None,
             ),
             request.stop,
             request.tools,
@@ -105,6 +113,7 @@ class Turn:
             Draws(request.seed),
             Penalties(resolve_penalties(request, model.folder.generation), self.prompt),
             self._lease.session.state,
+            Masks(self._rules) if self._rules is not None else None,
         )
 
     def _encode(self, text: str) -> list[int]:
@@ -145,6 +154,11 @@ class Turn:
         self._show(self.answer.finish())
         if finish == "eos" and self.answer.calls:
             finish = "tool_calls"
+        if finish == "length" and self._rules is not None and not self._rules.complete:
+            raise RequestError(
+                f"The answer reached its limit of {self._room:,} tokens before its JSON was "
+                "complete. Raise -o max_tokens, or turn thinking off."
+            )
         self._known = self._known_turn()
         return Finished(
             finish_reason=finish,
@@ -392,6 +406,15 @@ class _Counts:
         for position in range(done.accepted):
             self.accepted[position] += 1
         self.wrong_in_a_row = 0 if done.accepted else self.wrong_in_a_row + done.drafted
+
+
+def _rules(model: LoadedModel, request: Request, thinking: bool) -> "SchemaRules | None":
+    if request.schema is None:
+        return None
+    # llguidance is loaded where it is needed only.
+    from ..chat.grammar import SchemaRules
+
+    return SchemaRules(request.schema, model.tokenizer, model.eos_ids, thinking)
 
 
 def _room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:

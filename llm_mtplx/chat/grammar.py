@@ -1,6 +1,6 @@
 """A JSON schema to the tokens that may come next, by llguidance. Imports no MLX.
 
-The JSON comes on one line, with at most one space between its parts: a model that may write white
+The JSON comes on one line, laid out as Python's ``json.dumps`` does: a model that may write white
 space may write it for ever. For the same reason an object has no other properties than its schema
 names, unless that says otherwise (``additionalProperties``). What is valid for such a narrowed
 schema is valid for the schema.
@@ -18,7 +18,7 @@ from .tokenizer import ChatTokenizer
 
 Schema = dict[str, Any]
 
-LAYOUT = {"whitespace_pattern": "[ ]?"}
+LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 QUIET = LLParserLimits(verbose_errors=False)
 
 # Where a schema holds schemas: by name, in a list, alone.
@@ -42,7 +42,8 @@ def compile_schema(schema: Schema) -> str:
 def _refusal(schema: Schema) -> str:
     """Why llguidance does not take ``schema``, in one line; empty where it does."""
     grammar = LLMatcher.grammar_from_json_schema(schema)
-    return " ".join(LLMatcher.validate_grammar(grammar, limits=QUIET).split())
+    why = " ".join(LLMatcher.validate_grammar(grammar, limits=QUIET).split())
+    return why.split(" Enable ")[0]  # an option of llguidance that would make it inexact
 
 
 def _culprit(schema: Schema, shared: Schema, why: str) -> str:
@@ -55,20 +56,27 @@ def _culprit(schema: Schema, shared: Schema, why: str) -> str:
 
 def _parts(schema: Schema) -> Iterator[tuple[str, Schema]]:
     """The schemas directly inside ``schema``, and where."""
-    found: list[tuple[str, Any]] = []
+    found = [(f".{name}", schema.get(name)) for name in ALONE]
     for name in NAMED:
-        if isinstance(schema.get(name), dict):
-            found += [(f".{name}.{key}", part) for key, part in schema[name].items()]
+        found += [(f".{name}.{key}", part) for key, part in _named(schema, name).items()]
     for name in LISTED:
-        if isinstance(schema.get(name), list):
-            found += [(f".{name}[{at}]", part) for at, part in enumerate(schema[name])]
-    found += [(f".{name}", schema.get(name)) for name in ALONE]
+        found += [(f".{name}[{at}]", part) for at, part in enumerate(_listed(schema, name))]
     yield from ((path, part) for path, part in found if isinstance(part, dict))
+
+
+def _named(schema: Schema, name: str) -> Schema:
+    value = schema.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _listed(schema: Schema, name: str) -> list[Any]:
+    value = schema.get(name)
+    return value if isinstance(value, list) else []
 
 
 def _joins(schema: Schema) -> bool:
     """Whether parts of ``schema`` say together which properties an object has."""
-    joins = len(schema.get("allOf", [])) > 1 or (
+    joins = len(_listed(schema, "allOf")) > 1 or (
         "properties" in schema and any(name in schema for name in JOINED_WITH_PROPERTIES)
     )
     return joins or any(_joins(part) for _, part in _parts(schema))
@@ -80,18 +88,16 @@ def _closed(schema: Schema) -> Schema:
     def close(part: Any) -> Any:
         return _closed(part) if isinstance(part, dict) else part
 
-    closed = dict(schema)
+    closed = {name: close(value) if name in ALONE else value for name, value in schema.items()}
     for name in NAMED:
-        if name in schema:
-            closed[name] = {key: close(part) for key, part in schema[name].items()}
+        if named := _named(schema, name):
+            closed[name] = {key: close(part) for key, part in named.items()}
     for name in LISTED:
-        if name in schema:
-            closed[name] = [close(part) for part in schema[name]]
-    for name in ALONE:
-        if name in schema:
-            closed[name] = close(schema[name])
-    if set(schema.get("required", [])) <= schema.get("properties", {}).keys():
-        closed.setdefault("additionalProperties", "properties" not in schema)
+        if listed := _listed(schema, name):
+            closed[name] = [close(part) for part in listed]
+    properties = _named(schema, "properties")
+    if properties and all(name in properties for name in _listed(schema, "required")):
+        closed.setdefault("additionalProperties", False)
     return closed
 
 

@@ -163,10 +163,11 @@ def _latest_pointer(messages: list[Message]) -> str | None:
 def _check_schema(prompt: llm.Prompt) -> None:
     from .chat.grammar import compile_schema
 
-    if prompt.tools:
+    # llm declares a conversation's tools again: once they have answered, JSON may follow.
+    if prompt.tools and not any(message.role == "tool" for message in prompt.messages):
         raise RequestError(
             "A schema and tools cannot be used together: a tool call is not JSON of the schema. "
-            "Let the tools answer first, then ask for JSON with -c and the schema."
+            "Let the tools answer first, then ask for the JSON with -c."
         )
     compile_schema(prompt.schema)
 

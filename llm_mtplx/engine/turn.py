@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
@@ -40,9 +39,7 @@ from .protocol import (
     Text,
     ToolCall,
 )
-
-if TYPE_CHECKING:
-    from ..chat.grammar import SchemaRules
+from .structured import check_complete, rules_for
 
 
 class Turn:
@@ -82,7 +79,7 @@ class Turn:
         self.prompt = self._encode(self._text)
         self._room = _room(model, request, len(self.prompt))
         thinking = tokenizer.starts_in_reasoning(self.prompt)
-        self._rules = _rules(model, request, thinking)
+        self._rules = rules_for(model, request, thinking)
         before = time.perf_counter()
         self._taken = keeper.take(
             self.prompt,
@@ -94,17 +91,19 @@ class Turn:
         )
         self._lease = self._taken.lease
         self._restore_s = time.perf_counter() - before
+        # JSON of a schema holds no calls, whatever it looks like.
+        callable_tools = request.tools if self._rules is None else []
         self.answer = Answer(
             AnswerDecoder(
                 tokenizer.token_bytes,
                 tokenizer.think_start,
                 tokenizer.think_end,
                 thinking,
-                names_of(request.tools),
+                names_of(callable_tools),
                 tag_alone=self._rules is not None,
             ),
             request.stop,
-            request.tools,
+            callable_tools,
         )
         self.decoder = Decoder(
             model.trunk,
@@ -154,11 +153,7 @@ class Turn:
         self._show(self.answer.finish())
         if finish == "eos" and self.answer.calls:
             finish = "tool_calls"
-        if finish == "length" and self._rules is not None and not self._rules.complete:
-            raise RequestError(
-                f"The answer reached its limit of {self._room:,} tokens before its JSON was "
-                "complete. Raise -o max_tokens, or turn thinking off."
-            )
+        check_complete(self._rules, finish, self._room)
         self._known = self._known_turn()
         return Finished(
             finish_reason=finish,
@@ -406,15 +401,6 @@ class _Counts:
         for position in range(done.accepted):
             self.accepted[position] += 1
         self.wrong_in_a_row = 0 if done.accepted else self.wrong_in_a_row + done.drafted
-
-
-def _rules(model: LoadedModel, request: Request, thinking: bool) -> "SchemaRules | None":
-    if request.schema is None:
-        return None
-    # llguidance is loaded where it is needed only.
-    from ..chat.grammar import SchemaRules
-
-    return SchemaRules(request.schema, model.tokenizer, model.eos_ids, thinking)
 
 
 def _room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:

@@ -127,3 +127,19 @@ def test_the_state_after_json_is_that_of_a_cold_prefill(depth: int, temperature:
     told = talk.say("What is my name?", **options)
     assert told.restored > 10
     talk.say("As JSON.", schema=PERSON, **options)
+
+
+def test_thinking_may_be_cut_short_before_the_json() -> None:
+    options = ["-o", "thinking", "on", "-o", "thinking_budget", "3", "-o", "draft", "3"]
+    assert json.loads(ok("-m", MODEL, INTRODUCTION, "--schema", DSL, *options)) == TAMSIN
+    assert json.loads(last_log()["token_details"])["reasoning"] == 3
+
+
+def test_tools_come_before_the_json() -> None:
+    both = invoke("-m", MODEL, INTRODUCTION, "--schema", DSL, "-T", "llm_version")
+    assert both.exit_code == 1
+    assert both.stderr.startswith("Error: A schema and tools cannot be used together")
+    ok("-m", MODEL, "What version of llm is this?", "-T", "llm_version")
+    assert last_log()["prompt"] == ""  # the round after the call
+    assert json.loads(ok("-c", INTRODUCTION, "--schema", DSL)) == TAMSIN
+    assert last_log()["response_json"]["cache"]["restored"] > 100

@@ -143,7 +143,7 @@ class SchemaRules:
         """Go on by ``token``; False, and nothing changes, where it is forbidden."""
         if self._thinking:
             self._thinking = token != self._think_end
-            return True
+            return token not in self._ends
         if self._ended:
             return False
         if token in self._ends:

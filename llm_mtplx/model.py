@@ -30,7 +30,7 @@ METADATA = "mtplx"  # our key in a part's provider_metadata
 
 class _Shared:
     can_stream = True
-    supports_schema = False
+    supports_schema = True
     Options = MtplxOptions
 
     def __init__(self, entry: Entry) -> None:
@@ -101,6 +101,8 @@ def build_request(
     last = messages[-1] if messages else None
     if last is None or (last["role"] == "user" and not last["content"].strip()):
         raise RequestError("The prompt is empty: give the model something to answer.")
+    if prompt.schema is not None:
+        _check_schema(prompt)
     options = prompt.options
     if options.thinking == "off":
         for name in ("reasoning_effort", "thinking_budget"):
@@ -143,6 +145,7 @@ def build_request(
         depth=None if options.draft == "auto" else options.draft,
         reasoning_effort=options.reasoning_effort,
         thinking_budget=options.thinking_budget,
+        schema=prompt.schema,
     )
 
 
@@ -155,6 +158,18 @@ def _latest_pointer(messages: list[Message]) -> str | None:
             if isinstance(told, str):
                 return told
     return None
+
+
+def _check_schema(prompt: llm.Prompt) -> None:
+    from .chat.grammar import compile_schema
+
+    # llm declares a conversation's tools again: once they have answered, JSON may follow.
+    if prompt.tools and not any(message.role == "tool" for message in prompt.messages):
+        raise RequestError(
+            "A schema and tools cannot be used together: a tool call is not JSON of the schema. "
+            "Let the tools answer first, then ask for the JSON with -c."
+        )
+    compile_schema(prompt.schema)
 
 
 def _is_logged() -> bool:

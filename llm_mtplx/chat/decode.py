@@ -38,11 +38,12 @@ class AnswerDecoder:
         think_end: int | None,
         in_reasoning: bool,
         tool_names: Sequence[str] = (),
+        tag_alone: bool = False,
     ) -> None:
         self._decoder = TextDecoder(token_bytes)
         self._think_start = think_start
         self._think_end = think_end
-        self.thinking = ThinkingSplitter(in_reasoning, tool_names)
+        self.thinking = ThinkingSplitter(in_reasoning, tool_names, tag_alone)
         self.reasoning_tokens = 0
 
     def add(self, tokens: Iterable[int]) -> list[Part]:

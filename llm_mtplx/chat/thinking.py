@@ -4,6 +4,8 @@ The tags are control tokens, and those decide. A closing tag that is quoted does
 quotation marks, or within a line of a code block. Spelled out in ordinary tokens a closing tag
 counts where it has a line of its own. A model that begins a tool call inside its reasoning has
 ended the reasoning too. A block opens at the very beginning of an answer only; later a tag is text.
+Where a grammar says what follows the reasoning, the control token alone ends it, wherever it comes:
+the grammar has the same rule.
 """
 
 from collections.abc import Sequence
@@ -24,9 +26,12 @@ class ThinkingSplitter:
     loses its outer newlines, text its leading ones after a think block.
     """
 
-    def __init__(self, in_reasoning: bool, tool_names: Sequence[str] = ()) -> None:
+    def __init__(
+        self, in_reasoning: bool, tool_names: Sequence[str] = (), tag_alone: bool = False
+    ) -> None:
         self.in_reasoning = in_reasoning
-        self._ends = _end_at_line_start(tool_names)
+        self._tag_alone = tag_alone
+        self._ends = _NEVER if tag_alone else _end_at_line_start(tool_names)
         self._skip_newlines = in_reasoning
         self._newlines = ""  # that may turn out to be the end of the reasoning
         self._pending = ""  # that may turn out to be a tag
@@ -76,6 +81,8 @@ class ThinkingSplitter:
                 self._text(pieces, CLOSING)
             else:
                 self._skip_newlines = True
+        elif self._tag_alone:
+            self._close()
         elif self._in_fence and self._line.strip():
             self._reasoning(pieces, CLOSING)
         elif self._last in _QUOTES:
@@ -170,6 +177,7 @@ class ThinkingSplitter:
                 self._line = self._last = ""
 
 
+_NEVER = regex.compile(r"(?!)")
 _OPEN = regex.compile(r"<think>[ \t]*\n")
 
 
@@ -178,6 +186,6 @@ def _end_at_line_start(tool_names: Sequence[str]) -> "regex.Pattern[str]":
     call = (
         rf'<tool_call>\s*(?:<function=(?:{names})>|\{{\s*"name"\s*:\s*"(?:{names})")'
         if names
-        else r"(?!)"
+        else _NEVER.pattern
     )
     return regex.compile(rf"(?:{CLOSING}[ \t]*\n|(?P<call>{call}))")

@@ -36,6 +36,7 @@ class ChatTokenizer:
         self.message_start = self._encoder.token_to_id("<|im_start|>")
         self.message_end = self._encoder.token_to_id("<|im_end|>")
         self.token_bytes = token_bytes(self._encoder)
+        self.added_ids = sorted(self._encoder.get_added_tokens_decoder())
 
     def render(
         self,

@@ -33,6 +33,7 @@ class Request:
     depth: int | None = None
     reasoning_effort: str | None = None
     thinking_budget: int | None = None  # tokens
+    schema: dict[str, Any] | None = None  # what the answer's JSON must conform to
 
     @property
     def tools(self) -> list[dict[str, Any]]:

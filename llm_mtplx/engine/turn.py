@@ -23,6 +23,7 @@ from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.draws import Draws
+from ..speculative.masks import Masks
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .counts import Counts
@@ -40,6 +41,7 @@ from .protocol import (
     Text,
     ToolCall,
 )
+from .structured import check_complete, rules_for
 
 
 class Turn:
@@ -78,6 +80,8 @@ class Turn:
         self._text = tokenizer.render(request.messages, request.template_args)
         self.prompt = self._encode(self._text)
         self._room = _room(model, request, len(self.prompt))
+        thinking = tokenizer.starts_in_reasoning(self.prompt)
+        self._rules = rules_for(model, request, thinking)
         before = time.perf_counter()
         self._taken = keeper.take(
             self.prompt,
@@ -89,16 +93,19 @@ class Turn:
         )
         self._lease = self._taken.lease
         self._restore_s = time.perf_counter() - before
+        # JSON of a schema holds no calls, whatever it looks like.
+        callable_tools = request.tools if self._rules is None else []
         self.answer = Answer(
             AnswerDecoder(
                 tokenizer.token_bytes,
                 tokenizer.think_start,
                 tokenizer.think_end,
-                tokenizer.starts_in_reasoning(self.prompt),
-                names_of(request.tools),
+                thinking,
+                names_of(callable_tools),
+                tag_alone=self._rules is not None,
             ),
             request.stop,
-            request.tools,
+            callable_tools,
         )
         sampling = resolve_sampling(request, model.folder.generation)
         self.decoder = Decoder(
@@ -108,7 +115,10 @@ class Turn:
             Draws(request.seed),
             Penalties(resolve_penalties(request, model.folder.generation), self.prompt),
             self._lease.session.state,
-            resolve_draft_sampling(sampling, model.folder.contract.recommended_draft_sampler),
+            draft_sampling=resolve_draft_sampling(
+                sampling, model.folder.contract.recommended_draft_sampler
+            ),
+            masks=Masks(self._rules) if self._rules is not None else None,
         )
 
     def _encode(self, text: str) -> list[int]:
@@ -151,6 +161,7 @@ class Turn:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
             self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
+        check_complete(self._rules, finish, self._room)
         self._known = self._known_turn()
         return Finished(
             finish_reason=finish,

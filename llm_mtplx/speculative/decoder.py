@@ -17,6 +17,7 @@ from .acceptance import Verdict, accept_greedy, accept_sampled
 from .distributions import Candidates, Distribution, Sampling
 from .draws import Draws
 from .head import MTPHead
+from .masks import Masks
 from .penalties import Penalties, PenaltySettings
 from .recurrent import Tape
 from .state import MAX_WAITING, State
@@ -67,6 +68,7 @@ class Decoder:
         penalties: Penalties | None = None,
         state: State | None = None,
         draft_sampling: Sampling | None = None,
+        masks: Masks | None = None,
     ) -> None:
         """``draft_sampling``: how drafts are drawn, where not as the tokens themselves. It changes
         how many are accepted, never the law; a greedy request drafts greedily."""
@@ -76,6 +78,7 @@ class Decoder:
         self.draft_sampling = draft_sampling or sampling
         self.draws = draws
         self.penalties = penalties or Penalties(PenaltySettings())
+        self.masks = masks
         self._state = state or State.empty(trunk, head)
         self._ahead: Ahead | None = None
         self.primary: int | None = None  # emitted, not yet forwarded
@@ -124,10 +127,9 @@ class Decoder:
     def first(self) -> int:
         """The token after the prefilled ids: emitted, and the first primary."""
         assert self._state.hidden is not None, "prefill first"
-        logits = self.penalties.apply(self.trunk.logits(self._state.hidden)[0])
-        _, verdict = self._judge([], [], logits)
+        _, verdict = self._judge([], [], self._logits(self._state.hidden))
         self.primary = verdict.next_token
-        self.penalties.emitted([self.primary])
+        self._emitted([self.primary])
         return self.primary
 
     def force(self, tokens: list[int]) -> None:
@@ -139,7 +141,19 @@ class Decoder:
         # Nothing before them can be come back to.
         self._windows = []
         self.primary = last
+        self._emitted(tokens)
+
+    def _logits(self, hidden: mx.array, drafts: Sequence[mx.array] = ()) -> mx.array:
+        """Hidden rows [1, T, H], the trunk's or the head's -> logits [T, V], so far shaped as is
+        done on the device. The last row follows all ``drafts``, the row above it all but one.
+        """
+        logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
+        return logits if self.masks is None else self.masks.apply(logits, drafts)
+
+    def _emitted(self, tokens: list[int]) -> None:
         self.penalties.emitted(tokens)
+        if self.masks is not None:
+            self.masks.emitted(tokens)
 
     def round(self, depth: int, room: int, ends: Callable[[int], bool]) -> Round:
         """Draft ``depth`` tokens, verify them, emit at most ``room`` >= 1.
@@ -149,7 +163,7 @@ class Decoder:
         assert self.primary is not None, "prefill and first() come before the rounds"
         primary, state = self.primary, self._state
         depth = min(depth, room - 1) if self.head is not None else 0
-        if depth == 0 and self.hold is None and self.sampling.greedy and self.penalties.off:
+        if depth == 0 and self.hold is None and self._next_is_argmax:
             return self._plain_round(primary, room)
         self._land()
         drafts, proposals = self._draft(primary, depth)
@@ -157,7 +171,7 @@ class Decoder:
         tape = Tape() if depth or self.hold is not None else None
         tokens = mx.concatenate([mx.array([primary], dtype=mx.uint32), *drafts])[None]
         hidden = self.trunk.forward(tokens, state.cache, tape)
-        logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
+        logits = self._logits(hidden, drafts)
         drafted, verdict = self._judge(drafts, proposals, logits)
 
         accepted = drafted[: verdict.accepted]
@@ -168,8 +182,12 @@ class Decoder:
                 break
         self._keep(primary, accepted, hidden, tape, drafted=depth)
         self.primary = emitted[-1] if len(emitted) > len(accepted) else None
-        self.penalties.emitted(emitted)
+        self._emitted(emitted)
         return Round(emitted, depth, verdict.accepted)
+
+    @property
+    def _next_is_argmax(self) -> bool:
+        return self.sampling.greedy and self.penalties.off and self.masks is None
 
     def _plain_round(self, primary: int, room: int) -> Round:
         """One greedy token. The next forward is begun before this token is read, so that the
@@ -228,7 +246,7 @@ class Decoder:
             if step:
                 embedding = self.trunk.embed(drafts[-1][None])
                 hidden = head(hidden, embedding, state.head_cache)
-            logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
+            logits = self._logits(hidden, drafts)
             if self.sampling.greedy:
                 drafts.append(mx.argmax(logits, axis=-1))
                 # The device drafts while Python builds what comes next.

@@ -1,8 +1,9 @@
 """From logits to the distribution a token is drawn from.
 
 One function shapes target and draft alike, in the order of Hugging Face transformers:
-temperature -> top-k -> top-p -> min-p. All of it is float64 on the host; only the rows' candidates
-leave the device.
+temperature -> top-k -> top-p -> min-p. Penalties and masks come before it, on the device. All of it
+is float64 on the host; only the rows' candidates leave the device. A logit of minus infinity is a
+token that a mask forbids.
 """
 
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ def shape(ids: Ids, logits: Floats, sampling: Sampling) -> Distribution:
     The candidates must hold every id that reaches the k-th largest logit (all ids where top-k is
     off).
     """
+    allowed = logits != -np.inf
+    ids, logits = ids[allowed], logits[allowed]
     scaled = logits / sampling.temperature
     # Best first; at ties the lower id first.
     order = np.argsort(-scaled, kind="stable")
@@ -128,7 +131,7 @@ def _top(logits: mx.array, k: int) -> tuple[mx.array, mx.array, mx.array, mx.arr
         values = mx.take_along_axis(logits, ids, axis=-1)
         last = mx.sort(values, axis=-1)[:, n - k, None]
         crowded = (logits >= last).sum(axis=-1) > n
-        return ids, values, last[:, 0], crowded
+        return ids, values, last[:, 0], crowded & _allowed(last)
     if vocabulary % BLOCK:
         padding = BLOCK - vocabulary % BLOCK
         logits = mx.pad(logits, [(0, 0), (0, padding)], constant_values=-mx.inf)
@@ -141,7 +144,12 @@ def _top(logits: mx.array, k: int) -> tuple[mx.array, mx.array, mx.array, mx.arr
     ids = mx.take_along_axis(chosen, best // BLOCK, axis=-1) * BLOCK + best % BLOCK
     last = mx.sort(values, axis=-1)[:, n - k, None]
     crowded = ((inside >= last).sum(axis=-1) > n) | ((maxima >= last).sum(axis=-1) > n)
-    return ids, values, last[:, 0], crowded
+    return ids, values, last[:, 0], crowded & _allowed(last)
+
+
+def _allowed(last: mx.array) -> mx.array:
+    """Whether a row has k tokens that no mask forbids; ``last`` [T, 1]: its k-th value."""
+    return last[:, 0] > -mx.inf
 
 
 def residual(target: Distribution, draft: Distribution) -> Distribution:

@@ -103,3 +103,15 @@ def test_a_block_that_the_answer_opens(answer: str, reasoning: str, text: str) -
     want = {"text": text, "reasoning": reasoning}
     assert split([answer], False) == want
     assert split(list(answer), False) == want
+
+
+@pytest.mark.parametrize("before", ["so ", "the tag `", "```\nx = '", ""])
+def test_where_a_grammar_follows_the_control_token_alone_ends_the_reasoning(before: str) -> None:
+    splitter = ThinkingSplitter(in_reasoning=True, tag_alone=True)
+    pieces = splitter.add(f"{before}\n</think>\nstill")
+    assert splitter.in_reasoning and not splitter.pending
+    pieces += splitter.close_tag()
+    assert not splitter.in_reasoning
+    pieces += splitter.add('\n\n"text"')
+    assert [p.text for p in pieces if p.kind == "text"] == ['"text"']
+    assert "</think>\nstill" in "".join(p.text for p in pieces if p.kind == "reasoning")

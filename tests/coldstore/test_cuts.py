@@ -179,3 +179,20 @@ def test_a_clock_that_was_set_back_protects_nothing_for_ever() -> None:
     ahead = line(1, 1, NOW + 100_000)
     graph = Graph(ahead[0], [ahead[1]], [entry("a", 1, 1, created=NOW + 100_000)])
     assert len(Cuts(graph, NOW, GRACE).to_free(1)) == 1
+
+
+def test_rungs_that_a_line_has_outgrown_go() -> None:
+    old = NOW - 2 * GRACE
+    rungs = [1024, 2048, 3072]
+    rows = [CheckpointRow(key(number), ROOT, at, 1, old) for number, at in enumerate(rungs)]
+    rows.append(CheckpointRow(key(9), ROOT, 40_000, 1, old))
+    named = [entry("a", number, at, "ladder", old) for number, at in enumerate(rungs)]
+
+    def outgrown(length: int) -> list[int]:
+        tip = entry("a", 9, length, "tip", old)
+        cuts = Cuts(Graph([], rows, [*named, tip]), NOW, GRACE)
+        return [e.position for cut in cuts.superseded() for e in cut.entries]
+
+    assert outgrown(4_200) == [1024]
+    # The deepest one still serves every rung of the longer line.
+    assert outgrown(40_000) == [1024, 2048]

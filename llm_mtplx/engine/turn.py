@@ -183,7 +183,7 @@ class Turn:
             peak_memory=mx.get_peak_memory(),
         )
 
-    def _saving(self) -> Iterator[None]:
+    def _saving(self) -> Iterator[bool]:
         if not self._request.persist:
             return iter(())
         return self._keeper.saving(self._lease.session.state, self._header, self._request.cache)

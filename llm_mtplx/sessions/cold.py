@@ -9,6 +9,7 @@ Runs on the engine's thread. What goes to the store's writer is a copy of the ne
 by nobody else; what comes from it is read straight into the arrays of a new state.
 """
 
+import logging
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
@@ -30,11 +31,14 @@ from ..speculative.state import State
 from ..speculative.upstream import ArraysCache, KVCache
 from .session import Checkpoint
 
+logger = logging.getLogger(__name__)
+
 DTYPES = {
     mx.float32: "float32",
     mx.float16: "float16",
     mx.bfloat16: "bfloat16",
 }
+STREAM_S = 1.0  # of waiting for the disk at a turn's end, at most
 SPARE_ROWS = 256  # room for the next turn's first rows, so that they copy nothing
 
 
@@ -46,11 +50,18 @@ def save_line(
     conversation: str | None,
     role: CheckpointRole = "tip",
 ) -> None:
-    """Queue what the store lacks of the line up to ``checkpoint``. ``state`` reaches beyond it."""
+    """Queue what the store lacks of the line up to ``checkpoint``. ``state`` reaches beyond it.
+
+    More than the queue holds streams through it. Where the disk is too slow for that the rest is
+    left to the next turn, so that the next prompt need not wait.
+    """
+    patience = STREAM_S
+    for queued in save_blocks(store, fingerprint, state, checkpoint.position, STREAM_S / 10):
+        patience -= 0 if queued else STREAM_S / 10
+        if patience <= 0:
+            logger.info("the disk is too slow: the rest is left to the next turn")
+            return
     ids = state.ids[: checkpoint.position]
-    blocks = [
-        BlockRows(start, _block_sections(state, start)) for start in store.missing(fingerprint, ids)
-    ]
     whole = checkpoint.position // BLOCK * BLOCK
     sections = [
         *_rows(state, whole, checkpoint.position),
@@ -61,17 +72,24 @@ def save_line(
         ),
         _section("hidden", checkpoint.hidden),
     ]
+    store.wait_for_room(sum(section.nbytes for section in sections), patience)
     saved = CheckpointState(checkpoint.position, sections)
-    store.save(Save(fingerprint, ids, blocks, saved, conversation, role))
+    store.save(Save(fingerprint, ids, [], saved, conversation, role))
 
 
-def save_blocks(store: ColdStore, fingerprint: str, state: State, end: int) -> Iterator[None]:
-    """Queue the whole blocks before ``end`` that the store lacks, one at each step."""
+def save_blocks(
+    store: ColdStore, fingerprint: str, state: State, end: int, wait_s: float = 0.0
+) -> Iterator[bool]:
+    """Queue the whole blocks before ``end`` that the store lacks, one at each step; a step in
+    which there was no room for it, for ``wait_s`` seconds, gives False."""
     ids = state.ids[:end]
     for start in store.missing(fingerprint, ids):
         rows = BlockRows(start, _block_sections(state, start))
+        nbytes = sum(section.nbytes for section in rows.sections)
+        while not store.wait_for_room(nbytes, wait_s):
+            yield False
         store.save(Save(fingerprint, ids[: start + BLOCK], [rows]))
-        yield
+        yield True
 
 
 def _block_sections(state: State, start: int) -> list[Section]:

@@ -185,7 +185,7 @@ class Keeper:
         entries = self._persistence.store.tips(conversation)
         return bool(entries) and all(e.fingerprint != fingerprint for e in entries)
 
-    def saving(self, state: State, end: int, mode: Mode) -> Iterator[None]:
+    def saving(self, state: State, end: int, mode: Mode) -> Iterator[bool]:
         """Hands the whole blocks before ``end``, which do not change any more, to the store: one
         at each step, so that a long prompt is written while its answer is made."""
         persistence = self._persistence

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from llm_mtplx.coldstore import ColdStore, ladder
+from llm_mtplx.coldstore import ColdStore, StoreLimits, ladder
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.cold import read_line, save_line
@@ -23,6 +23,7 @@ from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.state import State
 from llm_mtplx.speculative.trunk import Trunk
 
+from ..coldstore.test_writer import Gate
 from ..dictated import LIMITS, keeper, small_model
 from ..speculative.states import assert_equal, named_arrays
 from ..tiny import random_trunk_and_head
@@ -374,6 +375,30 @@ def test_a_turn_writes_only_what_is_new(tiny: Tiny, tmp_path: Path) -> None:
     # The second save has the tail's rows and a state, not the 256 rows of the block again.
     block_rows = 256 * 2 * 32 * 2 * (2 + 1) * (4 if decoder.state.hidden.dtype == mx.float32 else 2)
     assert report.written_bytes - first < first - block_rows // 2
+    store.close(TIMEOUT_S)
+
+
+def test_more_than_the_queue_holds_is_written_over_several_turns(
+    tiny: Tiny, prefilled: Decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that stands still holds nobody up, and what is written is not written again."""
+    monkeypatch.setattr("llm_mtplx.sessions.cold.STREAM_S", 0.01)
+    gate = Gate("announced")
+    store = ColdStore(tmp_path, StoreLimits(backlog_bytes=1), gate)
+    state = prefilled.state
+    save_line(store, "f", state, Checkpoint.of(state), "c")
+    assert gate.reached.wait(TIMEOUT_S)
+    waiting = store.report().pending_bytes
+    gate.opened.set()
+    assert store.flush(TIMEOUT_S)
+    assert store.report().blocks == 1
+    assert store.report().nbytes >= waiting > 0
+    assert store.missing("f", IDS[:512]) == [256]
+    monkeypatch.setattr("llm_mtplx.sessions.cold.STREAM_S", TIMEOUT_S)
+    save_line(store, "f", state, Checkpoint.of(state), "c")
+    assert store.flush(TIMEOUT_S)
+    assert store.lookup("f", IDS).position == 520
+    assert store.report().drops == {}
     store.close(TIMEOUT_S)
 
 

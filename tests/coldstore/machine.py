@@ -8,6 +8,7 @@ runs as many steps, or for as long, and writes down how many there were.
 import argparse
 import json
 import shutil
+import sys
 import tempfile
 import time
 import warnings
@@ -219,6 +220,7 @@ def main() -> None:
         run(100, 100)
         print(f"{StoreMachine.steps.total():,} steps", flush=True)
     report = {
+        "command": "python -m tests.coldstore.machine " + " ".join(sys.argv[1:]),
         "began": datetime.fromtimestamp(clock, UTC).isoformat(timespec="seconds"),
         "seconds": round(time.monotonic() - began),
         "steps": StoreMachine.steps.total(),

@@ -13,7 +13,7 @@ from ..errors import ModelFolderError, RequestError
 
 # As mlx-lm does: without it transformers tells everybody that PyTorch is missing.
 os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-from transformers import AutoTokenizer  # noqa: E402
+from transformers import AutoTokenizer
 
 Message = dict[str, Any]
 

@@ -1,1 +1,1 @@
-"""Messages to token ids, and token ids back to text and reasoning."""
+"""Messages to token ids, and token ids back to text, reasoning and tool calls."""

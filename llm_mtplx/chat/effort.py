@@ -5,15 +5,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
-from .tokenizer import ChatTokenizer
 
 if TYPE_CHECKING:
     from ..engine.protocol import Request
+    from .tokenizer import ChatTokenizer
 
 LEVELS = ("low", "medium", "high", "xhigh")
 
 
-def with_effort(request: "Request", tokenizer: ChatTokenizer) -> tuple["Request", str | None]:
+def with_effort(request: "Request", tokenizer: "ChatTokenizer") -> tuple["Request", str | None]:
     """``request`` with the template's own level, and a line if the template knows none."""
     if request.reasoning_effort is None:
         return request, None
@@ -32,7 +32,7 @@ def nearest(level: str, declared: Sequence[str]) -> str:
     return min(declared, key=lambda d: (abs(LEVELS.index(d) - wanted), -LEVELS.index(d)))
 
 
-def declared_levels(tokenizer: ChatTokenizer) -> list[str]:
+def declared_levels(tokenizer: "ChatTokenizer") -> list[str]:
     """The levels that the template takes: it refuses others, or makes no difference of any."""
     asked = [{"role": "user", "content": "x"}]
     thinking = {"enable_thinking": True}

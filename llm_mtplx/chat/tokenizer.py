@@ -1,5 +1,6 @@
 """A model's tokenizer and chat template, from its own files."""
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,12 @@ from typing import Any
 from jinja2 import TemplateError
 from tokenizers import Tokenizer
 from tokenizers.decoders import ByteLevel
-from transformers import AutoTokenizer
 
 from ..errors import ModelFolderError, RequestError
+
+# As mlx-lm does: without it transformers tells everybody that PyTorch is missing.
+os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
+from transformers import AutoTokenizer
 
 Message = dict[str, Any]
 

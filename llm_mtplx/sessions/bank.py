@@ -121,8 +121,8 @@ class Bank:
         """A state at the deepest kept position that ``prompt`` begins with; at least one token
         of the prompt is left to forward.
 
-        ``said``: (text, reasoning) of every assistant message of the prompt, to tell an edited
-        history from one that the template rewrites.
+        ``said``: text, reasoning and calls of every assistant message of the prompt, to tell an
+        edited history from one that the template rewrites.
         """
         self._drop_idle()
         wanted = np.asarray(prompt)

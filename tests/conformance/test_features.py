@@ -199,7 +199,7 @@ def test_a_chat_loads_its_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_chat_multi_and_fragment(tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("My name is Zorblat.")
-    said = f"!multi\nMy name\nis Quilfor.\n!end\nWhat is my name?\n!fragment {note}\nexit\n"
+    said = f"!multi\nMy name is Quilfor.\nHello!\n!end\nWhat is my name?\n!fragment {note}\nexit\n"
     out = ok("chat", "-m", MODEL, input=said)
     assert "Quilfor" in out
     assert "Zorblat" in out

@@ -19,6 +19,8 @@ from .tokenizer import ChatTokenizer
 Schema = dict[str, Any]
 
 LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+# Where only one text may come, llguidance would allow only one of the ways to spell it in tokens.
+EVERY_WAY = '%llguidance {"no_forcing": true}'
 QUIET = LLParserLimits(verbose_errors=False)
 
 # Where a schema holds schemas: by name, in a list, alone.
@@ -26,6 +28,7 @@ NAMED = ("$defs", "definitions", "properties", "patternProperties")
 LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
 ALONE = ("items", "additionalProperties", "contains", "not", "if", "then", "else")
 SHARED = ("$defs", "definitions")
+UNSATISFIABLE = "Unsatisfiable"
 JOINED_WITH_PROPERTIES = ("$ref", "allOf", "anyOf", "oneOf")
 
 
@@ -33,7 +36,7 @@ def compile_schema(schema: Schema) -> str:
     """The JSON schema that llguidance is given for ``schema``; an error names what it refuses."""
     if why := _refusal(schema):
         shared = {name: part for name, part in schema.items() if name in SHARED}
-        path = "$" + _culprit(schema, shared, why)
+        path, why = _culprit(schema, "$", shared, why)
         raise RequestError(f"This schema cannot be used, at {path}: {why}")
     closed = schema if _joins(schema) else _closed(schema)
     return json.dumps({**(schema if _refusal(closed) else closed), "x-guidance": LAYOUT})
@@ -46,12 +49,15 @@ def _refusal(schema: Schema) -> str:
     return why.split(" Enable ")[0]  # an option of llguidance that would make it inexact
 
 
-def _culprit(schema: Schema, shared: Schema, why: str) -> str:
-    """The path to the innermost part that is refused for the same reason as the whole."""
+def _culprit(schema: Schema, path: str, shared: Schema, why: str) -> tuple[str, str]:
+    """The innermost part for which the whole is refused, and what is said of it."""
     for step, part in _parts(schema):
-        if _refusal({**shared, **part}) == why:
-            return step + _culprit(part, shared, why)
-    return ""
+        says = _refusal({**shared, **part})
+        if says and (
+            says == why or (why.startswith(UNSATISFIABLE) and says.startswith(UNSATISFIABLE))
+        ):
+            return _culprit(part, path + step, shared, says)
+    return path, why
 
 
 def _parts(schema: Schema) -> Iterator[tuple[str, Schema]]:
@@ -122,7 +128,8 @@ class SchemaRules:
         self._anything_but_an_end = bytes(everything)
         # As the model's template has it, empty lines part an answer from its reasoning.
         start = r"start: /\n{0,2}/ json" if thinking else "start: json"
-        grammar = LLMatcher.grammar_from_lark(f"{start}\njson: %json {compile_schema(schema)}")
+        lark = f"{EVERY_WAY}\n{start}\njson: %json {compile_schema(schema)}"
+        grammar = LLMatcher.grammar_from_lark(lark)
         self._matcher = LLMatcher(_tokens(tokenizer, ends), grammar, log_level=0, limits=QUIET)
         self._check()
 

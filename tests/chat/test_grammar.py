@@ -129,7 +129,11 @@ def test_thinking_comes_first_and_has_no_end_but_its_own(tokenizer, ends) -> Non
         ({"type": "object", "properties": []}, "$", "properties"),
         (thing(a={"$ref": "#/$defs/X"}), "$.properties.a", "/$defs/X"),
         ({**thing(a={"$ref": "#/$defs/X"}), "$defs": {"X": {"if": {}}}}, "$.$defs.X", "if"),
-        (thing(a={"anyOf": [{}, {"pattern": "(("}]}), "$.properties.a.anyOf[1]", "unclosed"),
+        (
+            thing(a={"anyOf": [{}, {"type": "string", "pattern": "(("}]}),
+            "$.properties.a.anyOf[1]",
+            "unclosed",
+        ),
         (thing(n={"type": "integer", "minimum": 5, "maximum": 3}), "$.properties.n", "minimum"),
         ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, "$", "oneOf"),
     ],

@@ -123,12 +123,16 @@ def round_law(small: Tiny, sampling: Sampling, depth: int, answer: tuple[int, ..
     return law
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
-@pytest.mark.parametrize("sampling", [Sampling(1.3), Sampling(0.8, top_k=2, top_p=0.97)])
+NARROW = Sampling(0.8, top_k=2, top_p=0.97)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "depth", "length"),
+    [(Sampling(1.3), 1, 3), (Sampling(1.3), 2, 3), (NARROW, 1, 4), (NARROW, 2, 4), (NARROW, 3, 3)],
+)
 def test_the_joint_law_is_that_of_masked_plain_decoding(
-    small: Tiny, sampling: Sampling, depth: int
+    small: Tiny, sampling: Sampling, depth: int, length: int
 ) -> None:
-    length = 4
     law: Law = defaultdict(float)
     unfinished: Law = {(): 1.0}
     while unfinished:
@@ -140,7 +144,7 @@ def test_the_joint_law_is_that_of_masked_plain_decoding(
         unfinished = grown
     want = plain_law(small[0], sampling, length)
     assert sum(want.values()) == pytest.approx(1.0)
-    assert len(want) > 5
+    assert len(want) > 3
     for sequence in want.keys() | law.keys():
         assert law[sequence] == pytest.approx(want.get(sequence, 0.0), abs=1e-9), sequence
 
@@ -217,6 +221,6 @@ def test_few_allowed_tokens_are_no_tie() -> None:
     logits = mx.full((1, 20_000), -mx.inf)
     logits[0, 7] = 1.0
     candidates = Candidates(logits, Sampling(1.0, top_k=20))
-    _, _, tied = candidates.arrays
-    assert not tied.item()
+    *_, crowded = candidates.arrays
+    assert not crowded.item()
     assert candidates.distributions()[0].ids.tolist() == [7]

@@ -35,7 +35,7 @@ class ModelFolder:
     config: dict[str, Any]
     trunk_headers: dict[
         Path, dict[str, TensorInfo]
-    ]  # of every model*.safetensors but the head's own
+    ]  # model*.safetensors but the head's own
     head: HeadTensors | None
     generation: dict[str, Any]  # generation_config.json
     contract: Contract

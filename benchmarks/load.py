@@ -245,5 +245,24 @@ def show(report: dict[str, Any]) -> None:
         print(f"prefill of {length} tokens, tokens/s:", rates)
 
 
+def summary() -> str:
+    """The README's table and sentence, from the committed results."""
+    report = json.loads((Path(__file__).parent / "results" / "load.json").read_text())
+    ours, theirs = report["load"]["llm-mtplx"], report["load"]["mlx-lm"]
+    lines = ["| step, milliseconds | llm-mtplx | mlx-lm |", "| --- | --- | --- |"]
+    for step, spent in ours.items():
+        other = f"{theirs[step]:.0f}" if step in theirs else ""
+        lines.append(f"| {step} | {spent:.0f} | {other} |")
+    told = []
+    for length, rates in report["prefill"]["tokens_per_s"].items():
+        base = rates["mlx-lm"]
+        told.append(
+            f"Of {length} tokens: {base:.0f} a second in mlx-lm, "
+            f"{rates['llm-mtplx without head'] / base:.2f} times that in llm-mtplx without the "
+            f"head's history, {rates['llm-mtplx'] / base:.2f} with it."
+        )
+    return "\n".join(lines) + "\n\n" + "\n".join(told) + "\n"
+
+
 if __name__ == "__main__":
     main()

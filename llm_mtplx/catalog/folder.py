@@ -33,9 +33,7 @@ class HeadTensors:
 class ModelFolder:
     path: Path
     config: dict[str, Any]
-    trunk_headers: dict[
-        Path, dict[str, TensorInfo]
-    ]  # of every model*.safetensors but the head's own
+    trunk_headers: dict[Path, dict[str, TensorInfo]]  # model*.safetensors but the head's own
     head: HeadTensors | None
     generation: dict[str, Any]  # generation_config.json
     contract: Contract

@@ -95,8 +95,12 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes]:
     vocabulary = tokenizer.get_vocab(with_added_tokens=False)
     added = tokenizer.get_added_tokens_decoder()
     table = [b""] * (1 + max([*vocabulary.values(), *added]))
+    # One character is one byte, so all tokens are turned at once.
+    raw = "".join(vocabulary).translate(stand_ins).encode("latin-1")
+    end = 0
     for token, token_id in vocabulary.items():
-        table[token_id] = token.translate(stand_ins).encode("latin-1")
+        start, end = end, end + len(token)
+        table[token_id] = raw[start:end]
     for token_id, content in added.items():
         table[token_id] = content.content.encode()
     return table

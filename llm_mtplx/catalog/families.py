@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import jsonfile
-from . import known
+from . import known, places
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def family_at(path: Path) -> Family:
     family = BY_TYPE.get(str(config.get("model_type")))
     if family is not None:
         return family
-    for name in (*_provenance(runtime_at(path)), *_names(path)):
+    for name in (*_provenance(runtime_at(path)), *places.names_of(path)):
         family = by_name(name)
         if family is not None:
             return family
@@ -99,10 +99,8 @@ def runtime_at(path: Path) -> dict[str, Any]:
 
 def depth_at(path: Path) -> int:
     """Drafts a round where the pack's own files ask for none: the catalog's, else the family's."""
-    packs = (known.of_repo(name) for name in _names(path))
-    depth = next((found[0].depth for found in packs if found), None)
-    if depth is None:
-        depth = family_at(path).depth
+    found = known.of_names(places.names_of(path))
+    depth = found[0].depth if found else family_at(path).depth
     ceiling = runtime_at(path).get("mtp_depth_max")
     return min(depth, ceiling) if isinstance(ceiling, int) else depth
 
@@ -115,9 +113,3 @@ def _provenance(runtime: Mapping[str, Any]) -> Iterator[str]:
     for name in (*named, source):
         if isinstance(name, str):
             yield name.rsplit("/", 1)[-1]
-
-
-def _names(path: Path) -> Iterator[str]:
-    """The folder's name; in Hugging Face's cache, that of the repository."""
-    for place in (path.resolve(), path):
-        yield place.parent.parent.name if place.parent.name == "snapshots" else place.name

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from . import known
+from . import known, places
 from .fit import GIB, Needs
 from .folder import ModelFolder, is_trunk
 from .safetensors import TensorInfo
@@ -12,15 +12,18 @@ from .safetensors import TensorInfo
 ITEM_BYTES = {"F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2}
 
 
-def of_folder(folder: ModelFolder, repo: str | None = None) -> Needs:
+def of_folder(folder: ModelFolder) -> Needs:
     headers = folder.trunk_headers.values()
     tensors = [info for header in headers for name, info in header.items() if is_trunk(name)]
     if folder.head is not None:
         tensors += [info for _, _, info in folder.head.tensors.values()]
-    return of_config(folder.text_config, sum(map(_bytes, tensors)), repo)
+    pack = known.of_names(places.names_of(folder.path))
+    return of_config(folder.text_config, sum(map(_bytes, tensors)), pack[1] if pack else None)
 
 
-def of_config(text_config: Mapping[str, Any], weights: int, repo: str | None = None) -> Needs:
+def of_config(
+    text_config: Mapping[str, Any], weights: int, pack: known.Download | None = None
+) -> Needs:
     """``text_config`` as in config.json; of a pack in the catalog the peak is known."""
 
     def number(name: str, otherwise: int) -> int:
@@ -37,13 +40,12 @@ def of_config(text_config: Mapping[str, Any], weights: int, repo: str | None = N
     key_dim, value_dim = number("linear_key_head_dim", 0), number("linear_value_head_dim", 0)
     channels = 2 * key_heads * key_dim + value_heads * value_dim
     convolution = (number("linear_conv_kernel_dim", 1) - 1) * channels * item
-    pack = known.of_repo(repo) if repo else None
     return Needs(
         weights=weights,
         kv_per_token=row * (attention + number("mtp_num_hidden_layers", 0)),
         state=(layers - attention) * (value_heads * key_dim * value_dim * 4 + convolution),
         max_context=number("max_position_embeddings", 262_144),
-        peak=int(pack[1].peak_gib * GIB) if pack else None,
+        peak=int(pack.peak_gib * GIB) if pack else None,
     )
 
 

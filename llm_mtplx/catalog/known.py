@@ -3,6 +3,7 @@
 Sizes are the bytes to fetch; peaks are their maker's figures for memory in use, not ours.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 OWNER = "Youssofal"
@@ -139,6 +140,11 @@ def of_repo(repo: str) -> tuple[Pack, Download] | None:
             if download is not None and _name(download.repo) == name:
                 return pack, download
     return None
+
+
+def of_names(names: Iterable[str]) -> tuple[Pack, Download] | None:
+    """The first that is one of the catalog's."""
+    return next((found for found in map(of_repo, names) if found), None)
 
 
 def _name(repo: str) -> str:

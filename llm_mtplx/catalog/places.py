@@ -81,6 +81,13 @@ def discover() -> Iterator[tuple[str, Path]]:
             yield (f"{owner_name}/{name}" if separator else f"mtplx/{path.name}"), path
 
 
+def names_of(path: Path) -> Iterator[str]:
+    """What a model folder is called, by its real name first; in Hugging Face's cache, that is the
+    repository's."""
+    for place in (path.resolve(), path):
+        yield place.parent.parent.name if place.parent.name == "snapshots" else place.name
+
+
 _OLD_LM_STUDIO = Path("~/.cache/lm-studio/models")
 
 

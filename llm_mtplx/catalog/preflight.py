@@ -78,7 +78,8 @@ def preflight(hub: Hub, repo: str, revision: str) -> Preflight:
     if not weights:
         raise DownloadError(f"{repo} has no safetensors weights; no other format can be read.")
     size = sum(file.size for file in weights if "vision" not in file.name)
-    peak = fit.peak(of_config(text_config(config), size, repo))
+    pack = known.of_repo(repo)
+    peak = fit.peak(of_config(text_config(config), size, pack[1] if pack else None))
     to_fetch = fetch.bytes_to_fetch(remote)
     memory = machine.memory_bytes()
     return Preflight(

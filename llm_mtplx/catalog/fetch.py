@@ -41,7 +41,7 @@ def missing(repo: RemoteRepo) -> list[RemoteFile]:
 def bytes_to_fetch(repo: RemoteRepo) -> int:
     blobs = places.repo_folder(repo.repo) / "blobs"
     sizes = {file.key: file.size for file in missing(repo) if not (blobs / file.key).exists()}
-    return sum(size - _size(_part(blobs, key)) for key, size in sizes.items())
+    return sum(size - min(_size(_part(blobs, key)), size) for key, size in sizes.items())
 
 
 def fetch(hub: Hub, repo: RemoteRepo, revision: str, meter: Meter) -> Path:

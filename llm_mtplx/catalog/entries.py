@@ -116,14 +116,20 @@ def entry_named(name: str) -> Entry:
     raise MtplxError(f"No model is called {name!r}. 'llm mtplx models' lists them.")
 
 
-def add_entry(entry: Entry) -> None:
-    """Add a model, or replace what has its id. An alias of another model is refused."""
+def check_addable(entry: Entry) -> None:
+    """Raises MtplxError where an alias is another model's, or the registry cannot be read."""
+    _read_registry()
     for other in list_entries()[0]:
         taken = {other.model_id, *other.aliases} & set(entry.aliases)
         if taken and other.model_id != entry.model_id:
             raise MtplxError(
                 f"{taken.pop()!r} already names {other.model_id}: choose another alias."
             )
+
+
+def add_entry(entry: Entry) -> None:
+    """Add a model, or replace what has its id."""
+    check_addable(entry)
     registered = _read_registry()
     place = {"repo": entry.repo, "revision": entry.revision}
     if entry.folder is not None:

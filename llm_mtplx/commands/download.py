@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from ..catalog import places
-from ..catalog.entries import Entry, add_entry, find_entry, is_repo, model_id_of
+from ..catalog.entries import Entry, add_entry, check_addable, find_entry, is_repo, model_id_of
 from ..errors import MtplxError
 from .models import try_it
 
@@ -47,7 +47,8 @@ def download(
     repo = entry.repos()[0]
     here = _whole(entry)
     if here is not None and (is_offline() or places.hub_cache() not in here.parents):
-        add_entry(entry)
+        if not dry_run:
+            add_entry(entry)
         report: dict[str, Any] = {"model": entry.model_id, "repo": repo, "path": str(here)}
         click.echo(
             json.dumps(report, indent=2)
@@ -55,6 +56,7 @@ def download(
             else f"{entry.model_id} is on this machine already: {here}\n{try_it(entry)}"
         )
         return
+    check_addable(entry)
     hub = Hub()
     checked = preflight(hub, repo, entry.revision)
     report = {"model": entry.model_id, **checked.report()}

@@ -358,6 +358,11 @@ def test_a_catalog_model_by_its_name(hub: FakeHub, monkeypatch: pytest.MonkeyPat
     )
 
 
+def test_a_taken_alias_is_told_before_the_download(hub: FakeHub) -> None:
+    assert "'mtplx-demo' already names mtplx-demo" in error("download", REPO, "-a", "mtplx-demo")
+    assert hub.sent == []
+
+
 def test_one_download_at_a_time(hub: FakeHub) -> None:
     with fetch._only_one(places.repo_folder(REPO)):
         assert "Another process is downloading this model" in error("download", REPO)

@@ -38,7 +38,12 @@ class _Shared:
         self.model_id = entry.model_id
 
     def __str__(self) -> str:
-        return f"MTPLX: {self.model_id}"
+        name = f"MTPLX: {self.model_id}"
+        if self.entry.here:
+            return name
+        if self.entry.folder is not None:
+            return f"{name} (its folder is gone)"
+        return f"{name} (not here: {self.entry.download_command})"
 
     @cached_property
     def supports_tools(self) -> bool:

@@ -7,8 +7,11 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def user_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty llm user directory, so that no test sees another's or the user's."""
+    """An empty llm user directory and home, so that no test sees another's or the user's."""
     path = tmp_path / "llm user"
     path.mkdir()
     monkeypatch.setenv("LLM_USER_PATH", str(path))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HF_TOKEN", "HF_HUB_OFFLINE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
     return path

@@ -7,20 +7,30 @@ from typing import TYPE_CHECKING
 from ..errors import RequestError
 
 if TYPE_CHECKING:
+    from ..catalog.families import Family
     from ..engine.protocol import Request
     from .tokenizer import ChatTokenizer
 
 LEVELS = ("low", "medium", "high", "xhigh")
 
 
-def with_effort(request: "Request", tokenizer: "ChatTokenizer") -> tuple["Request", str | None]:
-    """``request`` with the template's own level, and a line if the template knows none."""
-    if request.reasoning_effort is None:
+def with_effort(
+    request: "Request", tokenizer: "ChatTokenizer", family: "Family"
+) -> tuple["Request", str | None]:
+    """``request`` with a level the template and the family know, and a line if there is none."""
+    asked = request.reasoning_effort
+    if asked is None and request.template_args.get("enable_thinking") is not False:
+        asked = family.default_effort
+    if asked is None:
         return request, None
-    declared = declared_levels(tokenizer)
+    declared = [
+        level for level in declared_levels(tokenizer) if level in (family.efforts or LEVELS)
+    ]
     if not declared:
+        if request.reasoning_effort is None:
+            return request, None
         return request, "this model knows no levels of reasoning; reasoning_effort is left out."
-    level = nearest(request.reasoning_effort, declared)
+    level = nearest(asked, declared)
     return replace(
         request, template_args={**request.template_args, "reasoning_effort": level}
     ), None

@@ -9,6 +9,7 @@ COMMANDS = {
     "add": "models",
     "count": "count",
     "doctor": "doctor",
+    "download": "download",
     "forget": "status",
     "gc": "gc",
     "models": "models",

@@ -1,66 +1,166 @@
 """``llm mtplx models | add | remove``: which models llm knows."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..catalog.entries import DEMO_ID, Entry, add_entry, list_entries, remove_entry
-from ..errors import ModelFolderError
+from ..catalog import fit, known, machine, places
+from ..catalog.entries import (
+    DEMO_ID,
+    Entry,
+    add_entry,
+    find_entry,
+    is_repo,
+    list_entries,
+    model_id_of,
+    remove_entry,
+)
+from ..errors import ModelFolderError, MtplxError
+
+TITLES = {
+    "here": "On this machine",
+    "download": "To download",
+    "found": "Found on this machine, not added yet",
+    "not runnable": "Not runnable yet",
+}
 
 
 @click.command()
+@click.option("only_best", "--recommended", is_flag=True, help="Only what suits this machine")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
-def models(json_: bool) -> None:
-    "List the models, where they are, and whether they have an MTP head"
+def models(only_best: bool, json_: bool) -> None:
+    """List the models: here, to download, found in other programs' folders
+
+    Looked at are Hugging Face's cache and the folders of LM Studio and MTPLX. With --recommended
+    the models that suit this machine's memory and chip, the best first.
+    """
     entries, warnings = list_entries()
     for warning in warnings:
         click.echo(f"mtplx: {warning}", err=True)
-    described = [_describe(entry) for entry in entries]
+    described = list(_recommended(entries) if only_best else _all(entries))
     if json_:
         click.echo(json.dumps(described, indent=2))
         return
-    for model in described:
-        names = ", ".join([model["id"], *model["aliases"]])
-        click.echo(f"{names}: {model['problem'] or _head_words(model['head'])} ({model['path']})")
+    if not described:
+        click.echo("No model of the catalog suits this machine.")
+    for state in TITLES if not only_best else ("",):
+        group = [model for model in described if state in ("", model["state"])]
+        if group and state:
+            click.echo(f"{TITLES[state]}:")
+        for model in group:
+            click.echo(f"  {', '.join([model['id'], *model['aliases']])}: {_words(model)}")
+
+
+def _recommended(entries: list[Entry]) -> Iterator[dict[str, Any]]:
+    from ..catalog.recommend import recommended
+
+    by_id = {entry.model_id: entry for entry in entries}
+    for pack in recommended(machine.memory_bytes(), machine.chip()):
+        yield _describe(by_id[pack.model_id])
+
+
+def _all(entries: list[Entry]) -> Iterator[dict[str, Any]]:
+    for entry in entries:
+        yield _describe(entry)
+    yield from _discovered(entries)
+    for repo, reason in known.NOT_RUNNABLE.items():
+        yield {"id": repo, "aliases": [], "state": "not runnable", "problem": reason}
 
 
 def _describe(entry: Entry) -> dict[str, Any]:
     from ..catalog.folder import inspect
 
-    head: bool | None = None
-    problem = None
+    told: dict[str, Any] = {"id": entry.model_id, "aliases": list(entry.aliases)}
+    pack = known.pack(entry.model_id)
+    if pack is not None:
+        download = pack.downloads()[0]
+        peak = int(download.peak_gib * fit.GIB)
+        verdict = fit.verdict(machine.memory_bytes(), peak)
+        told |= {"bytes": download.size, "memory_needed": peak, "verdict": verdict}
+    if not entry.here and entry.folder is None:
+        return {**told, "state": "download", "command": entry.download_command}
+    told |= {"state": "here", "path": None, "head": None, "problem": None}
     try:
-        head = inspect(entry.path).head is not None
+        told["path"] = str(entry.path)
+        told["head"] = inspect(entry.path).head is not None
     except ModelFolderError as error:
-        problem = str(error)
-    return {
-        "id": entry.model_id,
-        "aliases": list(entry.aliases),
-        "path": str(entry.path),
-        "head": head,
-        "problem": problem,
-    }
+        told["problem"] = str(error)
+    return told
 
 
-def _head_words(head: bool) -> str:
+def _discovered(entries: list[Entry]) -> Iterator[dict[str, Any]]:
+    """What could be added: models of a supported architecture that have no name here."""
+    from ..catalog.folder import inspect
+
+    taken = {repo for entry in entries for repo in entry.repos()}
+    taken |= {str(entry.folder) for entry in entries}
+    for name, path in places.discover():
+        if name in taken or str(path) in taken:
+            continue
+        try:
+            head = inspect(path).head is not None
+        except ModelFolderError:
+            continue
+        taken.add(name)
+        command = f"llm mtplx add {name}"
+        told = {"state": "found", "path": str(path), "head": head, "command": command}
+        yield {"id": name, "aliases": [], **told}
+
+
+def _words(model: dict[str, Any]) -> str:
+    if model["state"] == "download":
+        size, memory = model["bytes"] / 1e9, model["memory_needed"] / fit.GIB
+        return (
+            f"{size:.1f} GB, {model['verdict']} (needs about {memory:.1f} GiB): {model['command']}"
+        )
+    if model["state"] == "found":
+        return f"{head_words(model['head'])}: {model['command']}"
+    problem: str | None = model["problem"]
+    return problem or f"{head_words(model['head'])} ({model['path']})"
+
+
+def head_words(head: bool) -> str:
     return "with its MTP head" if head else "no MTP head, decodes without drafts"
 
 
+def try_it(entry: Entry) -> str:
+    name = (*entry.aliases, entry.model_id)[0]
+    return (
+        f"Try: llm -m {name} 'Hello'\n"
+        f"To make it the model llm asks by default: llm models default {name}"
+    )
+
+
 @click.command()
-@click.argument("folder", type=click.Path(path_type=Path))
+@click.argument("model")
 @click.option("aliases", "-a", "--alias", multiple=True, help="A short name for the model")
-def add(folder: Path, aliases: tuple[str, ...]) -> None:
-    "Make the model in FOLDER available to llm"
+def add(model: str, aliases: tuple[str, ...]) -> None:
+    """Make MODEL available to llm: a folder, or owner/name of what is on this machine
+
+    owner/name is looked for in Hugging Face's cache and in the folders of LM Studio and MTPLX.
+    Nothing is downloaded, and code that comes with a model is never run.
+    """
     from ..catalog.folder import inspect
 
-    folder = folder.expanduser().absolute()
-    head = inspect(folder).head is not None
-    entry = Entry(f"mtplx/{folder.parent.name}/{folder.name}", folder, aliases)
+    entry = _to_add(model, aliases)
+    head = inspect(entry.path).head is not None
     add_entry(entry)
-    click.echo(f"Added {entry.model_id} ({_head_words(head)}).")
-    click.echo(f"Try: llm -m {(*aliases, entry.model_id)[0]} 'Hello'")
+    click.echo(f"Added {entry.model_id} ({head_words(head)}).\n{try_it(entry)}")
+
+
+def _to_add(model: str, aliases: tuple[str, ...]) -> Entry:
+    folder = Path(model).expanduser().absolute()
+    if folder.is_dir() or not is_repo(model):
+        return Entry(f"mtplx/{folder.parent.name}/{folder.name}", folder, aliases)
+    if places.find(model) is None:
+        raise MtplxError(
+            f"There is no folder {model}, and the model {model} is not on this machine. "
+            f"To fetch it from Hugging Face: llm mtplx download {model}"
+        )
+    return Entry(model_id_of(model), None, aliases, model)
 
 
 @click.command()
@@ -69,4 +169,10 @@ def remove(model: str) -> None:
     "Forget MODEL, an id or alias; its files stay where they are"
     if model == DEMO_ID:
         raise click.UsageError(f"{DEMO_ID} is part of llm-mtplx and cannot be removed.")
+    entry = find_entry(model)
+    if entry is not None and entry.folder is None and entry.repo is None:
+        raise MtplxError(
+            f"{model} is in the catalog and stays there. Its files, if they are here, are in "
+            f"{places.hub_cache()}."
+        )
     click.echo(f"Removed {remove_entry(model)}. Its files were not touched.")

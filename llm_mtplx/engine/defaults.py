@@ -4,13 +4,14 @@ from dataclasses import replace
 from typing import Any
 
 from ..catalog.contract import DraftSampler
+from ..catalog.families import family_at, runtime_at
+from ..catalog.folder import ModelFolder
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
 from .load import LoadedModel
 from .protocol import Request
 
-# Qwen 3.5's own recommendation, for a folder without a generation_config.json.
-FAMILY_SAMPLING = {"temperature": 0.6, "top_p": 0.95, "top_k": 20}
+SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p")
 
 
 def resolve_depth(model: LoadedModel, request: Request) -> int:
@@ -19,12 +20,26 @@ def resolve_depth(model: LoadedModel, request: Request) -> int:
     return model.depth if request.depth is None else request.depth
 
 
-def resolve_sampling(request: Request, generation: dict[str, Any]) -> Sampling:
-    """The request's own settings, else those of the model's generation_config.json.
+def sampling_defaults(folder: ModelFolder) -> dict[str, Any]:
+    """The pack's own sampler, else generation_config.json, else the family's.
 
-    A file that says ``do_sample: false`` makes the model greedy unless a temperature is asked for.
+    A generation_config.json that names any setting means what it leaves out to be off.
     """
-    defaults = generation if generation else FAMILY_SAMPLING
+    runtime = runtime_at(folder.path)
+    for key in ("recommended_sampler", "sampler"):
+        sampler = runtime.get(key)
+        if isinstance(sampler, dict) and sampler:
+            return {**folder.generation, "do_sample": True, **sampler}
+    if any(name in folder.generation for name in SAMPLING):
+        return folder.generation
+    return {**folder.generation, **family_at(folder.path).sampling}
+
+
+def resolve_sampling(request: Request, defaults: dict[str, Any]) -> Sampling:
+    """The request's own settings, else the model's.
+
+    Defaults that say ``do_sample: false`` make it greedy unless a temperature is asked for.
+    """
     greedy = defaults.get("do_sample") is False
     temperature = 0.0 if greedy else _number(defaults, "temperature", 1.0)
     if request.temperature is not None:
@@ -44,11 +59,11 @@ def resolve_draft_sampling(sampling: Sampling, pack: DraftSampler | None) -> Sam
     return replace(sampling, **pack.model_dump(exclude_none=True))
 
 
-def resolve_penalties(request: Request, generation: dict[str, Any]) -> PenaltySettings:
+def resolve_penalties(request: Request, defaults: dict[str, Any]) -> PenaltySettings:
     """Only repetition has a place in generation_config.json."""
     repetition = request.repetition_penalty
     return PenaltySettings(
-        _number(generation, "repetition_penalty", 1.0) if repetition is None else repetition,
+        _number(defaults, "repetition_penalty", 1.0) if repetition is None else repetition,
         request.presence_penalty or 0.0,
         request.frequency_penalty or 0.0,
     )

@@ -249,10 +249,13 @@ class Engine:
         notice: Callable[[str], None],
         cancelled: Callable[[], bool] = lambda: False,
     ) -> "LoadedModel":
+        from ..catalog import fit, footprint, machine
         from .load import load
         from .tuning import recorded_depth
 
         model = load(folder, notice, cancelled)
+        plan = fit.plan(machine.memory_bytes(), footprint.of_folder(model.folder))
+        model = replace(model, context_window=min(model.context_window, plan.window))
         depth = recorded_depth(model.folder)
         return model if depth is None else replace(model, depth=depth, break_even=0.0)
 

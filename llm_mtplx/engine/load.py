@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..catalog.families import depth_at
 from ..catalog.folder import ModelFolder, inspect
 from ..chat.tokenizer import ChatTokenizer
 from ..speculative.depth import BREAK_EVEN, default_depth
@@ -80,6 +81,8 @@ def _depth(folder: ModelFolder, trunk: Trunk) -> int:
     dtype = str(trunk.dtype).removeprefix("mlx.core.")
     own_blas = blas() == WHEEL_BLAS
     asked = folder.contract.depth
+    if asked is None:
+        asked = depth_at(folder.path)
     return default_depth(backend(), dtype, is_quantized(trunk.model), own_blas, asked)
 
 

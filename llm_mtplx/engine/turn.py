@@ -8,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..catalog.families import family_at
 from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
 from ..chat.effort import with_effort
@@ -27,7 +28,13 @@ from ..speculative.masks import Masks
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .counts import Counts
-from .defaults import resolve_depth, resolve_draft_sampling, resolve_penalties, resolve_sampling
+from .defaults import (
+    resolve_depth,
+    resolve_draft_sampling,
+    resolve_penalties,
+    resolve_sampling,
+    sampling_defaults,
+)
 from .load import LoadedModel
 from .protocol import (
     Event,
@@ -60,7 +67,7 @@ class Turn:
         cancelled: Callable[[], bool],
     ) -> None:
         self._started = time.perf_counter()
-        request, notice = with_effort(request, model.tokenizer)
+        request, notice = with_effort(request, model.tokenizer, family_at(model.folder.path))
         if notice:
             emit(Notice(notice))
         self._model = model
@@ -107,13 +114,14 @@ class Turn:
             request.stop,
             callable_tools,
         )
-        sampling = resolve_sampling(request, model.folder.generation)
+        defaults = sampling_defaults(model.folder)
+        sampling = resolve_sampling(request, defaults)
         self.decoder = Decoder(
             model.trunk,
             model.head,
             sampling,
             Draws(request.seed),
-            Penalties(resolve_penalties(request, model.folder.generation), self.prompt),
+            Penalties(resolve_penalties(request, defaults), self.prompt),
             self._lease.session.state,
             draft_sampling=resolve_draft_sampling(
                 sampling, model.folder.contract.recommended_draft_sampler

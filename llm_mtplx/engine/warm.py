@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..catalog.families import family_at
 from ..chat.effort import with_effort
 from ..errors import RequestError
 from ..sessions.bank import common_prefix
@@ -58,10 +59,10 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
 
 def _beginning(model: LoadedModel, requests: Sequence[Request]) -> tuple[int, list[int]]:
     """Where the system prompt ends, and the ids that all ``requests`` begin with."""
-    tokenizer = model.tokenizer
+    tokenizer, family = model.tokenizer, family_at(model.folder.path)
     texts = []
     for request in requests:
-        request, _ = with_effort(request, tokenizer)
+        request, _ = with_effort(request, tokenizer, family)
         texts.append(
             tokenizer.render(request.messages, request.template_args, generation_prompt=False)
         )

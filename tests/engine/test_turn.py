@@ -21,7 +21,7 @@ GREEDY = {"do_sample": False, "top_k": 20}
         (QWEN, {"top_k": 0, "min_p": 0.1}, Sampling(0.6, 0, 0.95, 0.1)),
         (GREEDY, {}, Sampling(0, 20)),
         (GREEDY, {"temperature": 0.9}, Sampling(0.9, 20)),
-        ({}, {}, Sampling(0.6, 20, 0.95)),
+        ({}, {}, Sampling(1.0)),
         ({"temperature": "hot"}, {}, Sampling(1.0)),
     ],
 )

@@ -277,8 +277,14 @@ def peer_tier(cache_dir: Path, turns: int) -> dict[str, Any]:
     from mtplx.cache_state import CacheSnapshot
 
     def snapshot(caches: list[Any]) -> Any:
-        states = tuple(cache.state for cache in caches)
-        return CacheSnapshot(states, tuple(cache.meta_state for cache in caches))
+        # The rows in use, without the room behind them.
+        states = tuple(
+            (cache.keys[..., : cache.offset, :], cache.values[..., : cache.offset, :])
+            if isinstance(cache, KVCache)
+            else list(cache.cache)
+            for cache in caches
+        )
+        return CacheSnapshot(states, tuple(None for _ in caches))
 
     disk, took = Disk(cache_dir), []
     tier = SessionBankColdTier(base_dir=cache_dir, mode="on", max_bytes=1 << 40)

@@ -46,9 +46,9 @@ def store_lines() -> str:
     times, rates = opening["open_and_lookup_ms"], codec["gb_per_s"]
     lines = [
         f"With {opening['conversations']} conversations of {opening['tokens_each']:,} tokens in it,"
-        f" opening the store and finding one takes {times['known']:.0f} milliseconds, finding none"
-        f" {times['unknown']:.0f}. Packing leaves {100 * codec['packed_share']:.0f} % of a block;"
-        f" one core packs {rates['pack']:.1f} and unpacks {rates['unpack']:.1f} GB/s, where it"
+        f" opening the store and finding one takes {times['known']:.1f} milliseconds, finding none"
+        f" {times['unknown']:.1f}. Packing leaves {100 * codec['packed_share']:.0f} % of a block;"
+        f" one core packs {rates['pack']:.2f} and unpacks {rates['unpack']:.2f} GB/s, where it"
         f" copies {rates['copy']:.1f}.",
         "",
         f"A conversation of {talk['turns']} turns and {talk['tokens']:,} tokens of a 27B model:",
@@ -59,7 +59,8 @@ def store_lines() -> str:
     ours = talk["llm-mtplx"]
     rows = [("llm-mtplx", ours)]
     rows.append(("the same, ten minutes later", {**ours, **ours["kept_after_upkeep"]}))
-    rows.append(("the same, idle for a day", {**ours, **ours["kept_when_idle"]}))
+    packed = {"written_bytes": ours["written_bytes"] + ours["written_by_compaction_bytes"]}
+    rows.append(("the same, idle for a day", {**ours, **packed, **ours["kept_when_idle"]}))
     if "mtplx" in talk:
         rows.append((f"mtplx {talk['mtplx_version']}, cold tier", talk["mtplx"]))
     rows.append(("`save_prompt_cache` every turn", talk["save_prompt_cache"]))

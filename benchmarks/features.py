@@ -140,7 +140,6 @@ def chain(model: LoadedModel, template: dict[str, Any]) -> dict[str, Any]:
     """Restored and reusable tokens over the rounds and the question after them."""
     talk = Talk(model, Bank(LIMITS, Clock()), template=template,
                 messages=[{"role": "system", "content": STORY * 5}])  # fmt: skip
-    (eos,) = model.eos_ids
     restored, reusable = [], []
 
     def count(before: list[int], done: Any) -> None:
@@ -155,7 +154,7 @@ def chain(model: LoadedModel, template: dict[str, Any]) -> dict[str, Any]:
             f"<tool_call>\n<function=find>\n<parameter=n>\n{number}\n</parameter>\n"
             "</function>\n</tool_call>"
         )
-        return [*model.tokenizer.encode(markup), eos]
+        return model.tokenizer.encode(f"{markup}<|im_end|>")
 
     talk.say("Find ten numbers, one after the other.", dictated=call(0), max_tokens=99)
     for number in range(1, ROUNDS + 1):

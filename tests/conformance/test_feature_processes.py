@@ -5,6 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from click.testing import CliRunner
+from llm.cli import cli
+
 MODEL = "mtplx-demo"
 PYTHON = """
 import sys
@@ -32,7 +35,12 @@ def run(*args: str) -> str:
 
 
 def last() -> dict:
-    return json.loads(llm("logs", "--json", "-n", "1"))[0]
+    return logs(1)[0]
+
+
+def logs(count: int) -> list[dict]:
+    told = CliRunner().invoke(cli, ["logs", "--json", "-n", str(count)])
+    return json.loads(told.stdout)
 
 
 def test_a_chain_begins_warm_and_goes_on_in_new_processes(user_path: Path) -> None:
@@ -43,7 +51,7 @@ def test_a_chain_begins_warm_and_goes_on_in_new_processes(user_path: Path) -> No
 
     first = llm("-m", MODEL, "What version of llm is this?", *told)
     assert "The installed version of llm is" in first
-    chain = json.loads(llm("logs", "--json", "-n", "2"))
+    chain = logs(2)
     assert chain[0]["response_json"]["cache"]["restored"] == warmed["tokens"]
     assert chain[0]["response_json"]["cache"]["source"] == "ssd"
 

@@ -9,12 +9,14 @@ schema is valid for the schema.
 import json
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper
 
 from ..errors import EngineError, RequestError
-from .tokenizer import ChatTokenizer
+
+if TYPE_CHECKING:
+    from .tokenizer import ChatTokenizer
 
 Schema = dict[str, Any]
 
@@ -114,7 +116,7 @@ class SchemaRules:
     """
 
     def __init__(
-        self, schema: Schema, tokenizer: ChatTokenizer, ends: frozenset[int], thinking: bool
+        self, schema: Schema, tokenizer: "ChatTokenizer", ends: frozenset[int], thinking: bool
     ) -> None:
         self._thinking = thinking
         self._think_end = tokenizer.think_end
@@ -179,7 +181,7 @@ class SchemaRules:
 
 
 @lru_cache(maxsize=2)
-def _tokens(tokenizer: ChatTokenizer, ends: frozenset[int]) -> LLTokenizer:
+def _tokens(tokenizer: "ChatTokenizer", ends: frozenset[int]) -> LLTokenizer:
     """A model's vocabulary as llguidance wants it; made once a model.
 
     Control tokens, which all added ones are here, are no text: no string can hold one.

@@ -2,6 +2,8 @@
 
 import json
 import random
+import subprocess
+import sys
 from typing import Any
 
 import jsonschema
@@ -130,7 +132,7 @@ def test_thinking_comes_first_and_has_no_end_but_its_own(tokenizer, ends) -> Non
         (thing(a={"$ref": "#/$defs/X"}), "$.properties.a", "/$defs/X"),
         ({**thing(a={"$ref": "#/$defs/X"}), "$defs": {"X": {"if": {}}}}, "$.$defs.X", "if"),
         (
-            thing(a={"anyOf": [{}, {"type": "string", "pattern": "(("}]}),
+            thing(a={"anyOf": [{"type": "null"}, {"type": "string", "pattern": "(("}]}),
             "$.properties.a.anyOf[1]",
             "unclosed",
         ),
@@ -144,6 +146,15 @@ def test_what_cannot_be_used_is_named_in_one_line(schema: Schema, path: str, why
     message = str(raised.value)
     assert message.startswith(f"This schema cannot be used, at {path}: ")
     assert why in message and "\n" not in message
+
+
+def test_a_schema_is_checked_without_loading_anything_of_a_model() -> None:
+    code = (
+        "import sys; from llm_mtplx.chat.grammar import compile_schema; compile_schema({});"
+        "print({'mlx', 'transformers', 'tokenizers'} & sys.modules.keys())"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "set()"
 
 
 def may_be(tokenizer, ends, schema: Schema, value: Any) -> bool:

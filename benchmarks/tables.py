@@ -1,6 +1,7 @@
 """The README's tables, from the committed results."""
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,79 @@ def _line(run: dict[str, Any], blas: str, kind: str) -> str:
     return "| " + " | ".join(cells)
 
 
+def restore_table() -> str:
+    """One line a length and store: seconds to a restored state, and what a turn writes."""
+    rows = [
+        ("tokens", "state", "store", "cold", "warm", "memory", "+300 tokens", "written", "files")
+    ]
+    for tokens, run in _results("restore")["ssd"].items():
+        for name, told in run.items():
+            cells = [f"{int(tokens):,}", f"{told['state_mb']:,.0f} MB", f"{name}"]
+            cells += [f"{told['cold_s']:.2f} s", f"{told['warm_s']:.2f} s"]
+            cells.append(f"{told['rss_ratio']:.2f}x")
+            turn = told.get("turn")
+            cells += [f"{turn['s']:.2f} s", f"{turn['mb']:.0f} MB"] if turn else ["", ""]
+            cells.append(f"{turn['files']:,}" if turn else "")
+            rows.append(tuple(cells))
+    return _table(rows)
+
+
+def ram_table() -> str:
+    """One line a length: a step, and a step that begins with taking the session out."""
+    rows = [("tokens", "a step's writes", "restore and a step's writes")]
+    for tokens, told in _results("restore")["ram"].items():
+        step, restored = told["step_ms"], told["restore_and_write_ms"]
+        rows.append((f"{int(tokens):,}", f"{step:.1f} ms", f"{restored:.1f} ms"))
+    return _table(rows)
+
+
+def continue_table() -> str:
+    """One line a length: seconds to the first words of a whole ``llm -c`` process."""
+    rows = [("tokens before", "restored", "from the SSD", "`-o cache off`", "ratio")]
+    for told in _results("continue")["runs"].values():
+        warm, cold = told["first_words_s"]["ssd"], told["first_words_s"]["off"]
+        cells = [f"{told['restored'] + told['prefilled']:,}", f"{told['restored']:,}"]
+        rows.append((*cells, f"{warm:.1f} s", f"{cold:.1f} s", f"{cold / warm:.1f}x"))
+    return _table(rows)
+
+
+def restore_figures() -> dict[str, Any]:
+    """The other results of the restore benchmark."""
+    return _results("restore")
+
+
+def turn_words() -> str:
+    """What turns write and a miss takes, in words."""
+    told = _results("restore")
+    turns, lookup = told["turns"], told["lookup"]
+    text = (
+        f"{turns['turns']} turns of 300 tokens, whose ends were spread over a block of 256, wrote "
+        f"{turns['largest_share']:.0%} at most of their own rows, one block and one state, in at "
+        f"most {turns['most_files']} files. To find nothing beside 100 conversations of 100,000 "
+        f"tokens takes {lookup['first_ms']:.1f} milliseconds in a process that has just begun."
+    )
+    return textwrap.fill(text, 100) + "\n"
+
+
+def _results(name: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text())
+    return told
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in rows]
+    lines.insert(1, "| " + " | ".join("---" for _ in rows[0]) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def decode_machine() -> str:
     """What the decode results were measured on."""
-    told = json.loads((RESULTS / "decode-openblas-1.json").read_text())
+    return measured_on("decode-openblas-1")
+
+
+def measured_on(name: str) -> str:
+    """What the results of that name were measured on."""
+    told = _results(name)
     machine, versions = told["machine"], told["versions"]
     return (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['os'].split()[0]}, "

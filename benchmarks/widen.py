@@ -29,6 +29,18 @@ class Size:
     heads: int  # attention query heads; half as many key/value heads
     value_heads: int  # of the recurrent layers; half as many key heads
 
+    @property
+    def config(self) -> dict[str, int]:
+        return {
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads // 2,
+            "linear_num_value_heads": self.value_heads,
+            "linear_num_key_heads": self.value_heads // 2,
+        }
+
 
 SIZES = {
     "320MB": Size(768, 2048, 8, 12, 24),
@@ -43,17 +55,7 @@ def widen(model: LoadedModel, size: Size) -> LoadedModel:
         name: np.array(value.astype(mx.float32))
         for name, value in tree_flatten(model.trunk.model.parameters())
     }
-    wide_config: dict[str, Any] = {
-        **config,
-        "hidden_size": size.hidden,
-        "intermediate_size": size.intermediate,
-        "num_hidden_layers": size.layers,
-        "num_attention_heads": size.heads,
-        "num_key_value_heads": size.heads // 2,
-        "linear_num_value_heads": size.value_heads,
-        "linear_num_key_heads": size.value_heads // 2,
-    }
-    trunk = Trunk(Model(ModelArgs("qwen3_5", wide_config)))
+    trunk = Trunk(Model(ModelArgs("qwen3_5", {**config, **size.config})))
     trunk.model.eval()
     widener = _Widener(np.random.default_rng(0), config["hidden_size"], size.hidden, config)
     targets = dict(tree_flatten(trunk.model.parameters()))

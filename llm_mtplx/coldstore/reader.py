@@ -105,6 +105,7 @@ def open_file(blobs: Blobs, wanted: Wanted) -> OpenFile:
     try:
         head, inode = read_head(handle), os.fstat(handle).st_ino
         check_wanted(head.header, wanted)
+        _read_ahead(handle)
         return OpenFile(handle, head, inode)
     except BadFile as error:
         inode = os.fstat(handle).st_ino
@@ -113,6 +114,12 @@ def open_file(blobs: Blobs, wanted: Wanted) -> OpenFile:
     except BaseException:
         os.close(handle)
         raise
+
+
+def _read_ahead(handle: int) -> None:
+    """Have the system begin to read while there is no place for the bytes yet."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 def read_head(handle: int) -> Head:

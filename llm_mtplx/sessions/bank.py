@@ -17,7 +17,7 @@ from ..coldstore import ladder
 from ..speculative.state import State
 from .budgets import BankLimits
 from .reasons import Reason
-from .session import Checkpoint, KnownTurn, Session, copy_to, go_back
+from .session import Checkpoint, KnownTurn, Session, copy_to, go_back, pack
 
 TURN_CHECKPOINTS = 2  # kept besides the end of the system prompt and the ladder
 DROPPED_KNOWN = 256  # conversations of which it is known why RAM does not hold them
@@ -100,12 +100,12 @@ class Bank:
             for session in self._of(model)
         )
 
-    def best_position(self, model: str, prompt: Sequence[int]) -> int:
+    def best_position(self, model: str, prompt: Sequence[int] | np.ndarray) -> int:
         """The deepest position ``take`` could give of ``prompt``; changes nothing."""
-        wanted = np.asarray(prompt)
+        wanted = pack(prompt)
         best = 0
         for session in self._of(model):
-            shared = common_prefix(np.asarray(session.ids), wanted)
+            shared = common_prefix(_packed(session), wanted)
             checkpoint = session.deepest(min(shared, len(prompt) - 1))
             best = max(best, checkpoint.position if checkpoint else 0)
         return best
@@ -113,7 +113,7 @@ class Bank:
     def take(
         self,
         model: str,
-        prompt: Sequence[int],
+        prompt: Sequence[int] | np.ndarray,
         conversation: str | None,
         said: set[tuple[str, str, str]],
         empty: Callable[[], State],
@@ -125,10 +125,10 @@ class Bank:
         edited history from one that the template rewrites.
         """
         self._drop_idle()
-        wanted = np.asarray(prompt)
+        wanted = pack(prompt)
         best: tuple[Checkpoint, Session] | None = None
         for session in sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used)):
-            shared = common_prefix(np.asarray(session.ids), wanted)
+            shared = common_prefix(_packed(session), wanted)
             checkpoint = session.deepest(min(shared, len(prompt) - 1))
             if checkpoint and (best is None or checkpoint.position >= best[0].position):
                 best = (checkpoint, session)
@@ -158,6 +158,7 @@ class Bank:
     def give_back(self, session: Session) -> None:
         """Keep a session whose state is whole; what the limits do not hold is dropped."""
         session.last_used = self._clock()
+        session.packed = pack(session.ids)
         session.checkpoints = _retained(session)
         self._dropped.pop(session.conversation or "", None)
         if session.nbytes > self.limits.total_bytes:
@@ -165,6 +166,7 @@ class Bank:
             return
         for leased in self.leases:
             self._drop(leased, Reason.OVERSIZED)
+        session.state.reserve()
         self._sessions.append(session)
         self._fit()
 
@@ -194,7 +196,7 @@ class Bank:
         if session is None:
             return self._dropped.get(conversation or "", Reason.NOTHING_STORED)
         position = best[0].position if best else 0
-        shared = common_prefix(np.asarray(session.ids), wanted)
+        shared = common_prefix(_packed(session), wanted)
         if position >= min(len(session.ids), len(wanted) - 1):
             return None
         if shared >= len(session.ids) or not _same(session, conversation):
@@ -233,6 +235,11 @@ def common_prefix(a: np.ndarray, b: np.ndarray) -> int:
     length = min(len(a), len(b))
     different = np.flatnonzero(a[:length] != b[:length])
     return int(different[0]) if len(different) else length
+
+
+def _packed(session: Session) -> np.ndarray:
+    assert session.packed is not None, "only what rests in the bank is compared"
+    return session.packed
 
 
 def _same(session: Session, conversation: str | None) -> bool:

@@ -6,7 +6,8 @@ last block's end to p. Every array is [heads, rows, size] or as mlx-lm has it; a
 bit.
 
 Runs on the engine's thread. What goes to the store's writer is a copy of the new rows only, owned
-by nobody else; what comes from it is read straight into the arrays of a new state.
+by nobody else, and the recurrent arrays, which nobody writes again; what comes from it is read
+straight into the arrays of a new state.
 """
 
 import logging
@@ -26,9 +27,10 @@ from ..coldstore import (
     Save,
     Section,
 )
-from ..coldstore.format import Header
+from ..coldstore.format import Header, SectionInfo
 from ..speculative.state import State
-from ..speculative.upstream import ArraysCache, KVCache
+from ..speculative.upstream import ArraysCache, KVCache, spare_rows
+from .hollow import hollow
 from .session import Checkpoint
 
 logger = logging.getLogger(__name__)
@@ -38,8 +40,8 @@ DTYPES = {
     mx.float16: "float16",
     mx.bfloat16: "bfloat16",
 }
+KINDS = {name: kind for kind, name in DTYPES.items()}
 STREAM_S = 1.0  # of waiting for the disk at a turn's end, at most
-SPARE_ROWS = 256  # room for the next turn's first rows, so that they copy nothing
 
 
 def save_line(
@@ -66,11 +68,11 @@ def save_line(
     sections = [
         *_rows(state, whole, checkpoint.position),
         *(
-            _section(f"recurrent {layer}.{slot}", array)
+            _whole_section(f"recurrent {layer}.{slot}", array)
             for layer, arrays in enumerate(checkpoint.recurrent)
             for slot, array in enumerate(arrays)
         ),
-        _section("hidden", checkpoint.hidden),
+        _whole_section("hidden", checkpoint.hidden),
     ]
     store.wait_for_room(sum(section.nbytes for section in sections), patience)
     saved = CheckpointState(checkpoint.position, sections)
@@ -101,7 +103,7 @@ def _rows(state: State, start: int, end: int) -> list[Section]:
     if state.head_cache is not None:
         caches.append((" head", state.head_cache, max(start - 1, 0), end - 1))
     return [
-        _section(name + which, array[0, :, first:last])
+        _row_section(name + which, array, first, last)
         for which, cache, first, last in caches
         if first < last
         for name, array in (("keys", cache.keys), ("values", cache.values))
@@ -112,14 +114,26 @@ def _attention(state: State) -> list[tuple[int, KVCache]]:
     return [(i, cache) for i, cache in enumerate(state.cache) if isinstance(cache, KVCache)]
 
 
-def _section(name: str, array: mx.array) -> Section:
-    own = mx.contiguous(array) + 0  # a copy, never a view: the session goes on writing
-    mx.eval(own)
-    return Section(name, DTYPES[own.dtype], tuple(own.shape), [_host(own).data.cast("B")])
+def _row_section(name: str, array: mx.array, first: int, last: int) -> Section:
+    """A copy of some rows, never a view: the session goes on writing into the array."""
+    rows = _host(array)[0, :, first:last]
+    return Section(name, DTYPES[array.dtype], rows.shape, [rows.tobytes()])
+
+
+def _whole_section(name: str, array: mx.array) -> Section:
+    """An array that is never written again, so that it can be shared."""
+    whole = mx.contiguous(array)
+    mx.eval(whole)
+    return Section(name, DTYPES[whole.dtype], tuple(whole.shape), [_host(whole).data.cast("B")])
+
+
+def _is_whole(name: str) -> bool:
+    return name == "hidden" or name.startswith("recurrent ")
 
 
 def _host(array: mx.array) -> np.ndarray:
     """The array's own memory. bfloat16, which numpy lacks, as uint16."""
+    # Looking at other bits of the same memory copies nothing.
     return np.array(array.view(mx.uint16) if array.dtype == mx.bfloat16 else array, copy=False)
 
 
@@ -128,45 +142,50 @@ class Reader:
 
     def __init__(self, empty: State, position: int) -> None:
         self._state = empty
-        self._capacity = (position + SPARE_ROWS - 1) // SPARE_ROWS * SPARE_ROWS + SPARE_ROWS
+        self._capacity = position + spare_rows(position)
         self._arrays: dict[str, mx.array] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
     def place(self, header: Header) -> list[memoryview] | None:
         """Where the sections of a file go; None where they are not what this model keeps."""
         try:
-            buffers: list[memoryview] = []
-            for section in header.sections:
-                buffers += self._buffers(section.name, section.dtype, section.shape, header)
-            return buffers
+            self._make_room(header)
+            return [view for s in header.sections for view in self._buffers(s, header)]
         except (KeyError, ValueError, IndexError):
             return None
 
-    def _buffers(
-        self, name: str, dtype: str, shape: Sequence[int], header: Header
-    ) -> list[memoryview]:
-        if name == "hidden" or name.startswith("recurrent "):
-            host = self._host(name, dtype, tuple(shape))
-            return [host.data.cast("B")]
-        heads, rows, size = shape
-        last = header.end - 1 if name.endswith(" head") else header.end
-        first = last - rows
-        host = self._host(name, dtype, (1, heads, self._capacity, size))
-        if first < 0 or first + rows > self._capacity:
-            raise ValueError("rows outside the state")
-        return [host[0, h, first : first + rows].data.cast("B") for h in range(heads)]
+    def _make_room(self, header: Header) -> None:
+        """Arrays for all sections that are the first of their name."""
+        new = {
+            s.name: (self._shape(s), KINDS[s.dtype])
+            for s in header.sections
+            if s.name not in self._hosts
+        }
+        arrays = hollow(new)
+        self._arrays.update(arrays)
+        self._hosts.update((name, _host(array)) for name, array in arrays.items())
 
-    def _host(self, name: str, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-        if name not in self._hosts:
-            kind = next(kind for kind, spelled in DTYPES.items() if spelled == dtype)
-            raw = mx.zeros(shape, dtype=mx.uint16 if kind == mx.bfloat16 else kind)
-            mx.eval(raw)
-            self._hosts[name] = np.array(raw, copy=False)
-            # Looking at other bits of the same memory copies nothing.
-            self._arrays[name] = raw.view(kind) if kind == mx.bfloat16 else raw
-        elif self._hosts[name].shape != shape:
+    def _shape(self, section: SectionInfo) -> tuple[int, ...]:
+        if _is_whole(section.name):
+            return tuple(section.shape)
+        heads, _, size = section.shape
+        return (1, heads, self._capacity, size)
+
+    def _buffers(self, section: SectionInfo, header: Header) -> list[memoryview]:
+        host = self._hosts[section.name]
+        if host.shape != self._shape(section) or self._kind(section) != section.dtype:
             raise ValueError("two files differ in shape")
-        return self._hosts[name]
+        if _is_whole(section.name):
+            return [host.data.cast("B")]
+        heads, rows, _ = section.shape
+        last = header.end - 1 if section.name.endswith(" head") else header.end
+        first = last - rows
+        if first < 0 or last > self._capacity:
+            raise ValueError("rows outside the state")
+        return [host[0, h, first:last].data.cast("B") for h in range(heads)]
+
+    def _kind(self, section: SectionInfo) -> str:
+        return DTYPES[self._arrays[section.name].dtype]
 
     def state(self, ids: list[int]) -> tuple[State, Checkpoint]:
         """The state after a read that ended at ``len(ids)``. Raises KeyError if parts lack."""

@@ -10,12 +10,14 @@ from ..speculative.state import State
 from .bank import Bank, Lease
 from .cold import read_line, save_blocks, save_line, worth_keeping
 from .reasons import Reason, why_not_from_store
-from .session import Checkpoint, Session
+from .session import Checkpoint, Session, pack
 
 Source = Literal["ram", "ssd"]
 Mode = Literal["on", "write-only", "off"]
 
 TIPS_READ = 2  # a fork's answers may be in the one before the last
+
+ROWS_READ = 128  # from the SSD in the time that forwarding one token takes, at least
 
 ANSWER_START = "<|im_start|>assistant\n"
 
@@ -140,13 +142,14 @@ class Keeper:
         if mode != "on":
             lease = Lease(Session(self._model, conversation, empty()), None, Reason.CACHE_OFF)
             return Taken(lease, None, Reason.CACHE_OFF)
-        position = self.bank.best_position(self._model, prompt)
+        packed = pack(prompt)
+        position = self.bank.best_position(self._model, packed)
         stored, reason = self._from_store(prompt, position, conversation, empty, persist)
         if stored is not None:
             state, checkpoint = stored
             session = Session(self._model, conversation, state, [checkpoint])
             return Taken(Lease(session, checkpoint, reason), "ssd", reason)
-        lease = self.bank.take(self._model, prompt, conversation, said, empty)
+        lease = self.bank.take(self._model, packed, conversation, said, empty)
         if lease.position == 0 and reason is not None:
             lease.reason = reason
         return Taken(lease, "ram" if lease.position else None, lease.reason)
@@ -161,6 +164,8 @@ class Keeper:
     ) -> tuple[tuple[State, Checkpoint] | None, Reason | None]:
         if self._persistence is None:
             return None, None
+        if len(prompt) - 1 - deeper_than <= deeper_than // ROWS_READ:
+            return None, None  # reading all rows for the few that RAM lacks would take longer
         fingerprint = self._persistence.fingerprint()
         if fingerprint is None:
             return None, Reason.FINGERPRINT_PENDING

@@ -1,11 +1,14 @@
 """One line of exact token ids with its state and the positions it can go back to."""
 
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import mlx.core as mx
+import numpy as np
 
 from ..speculative.state import State
-from ..speculative.upstream import ArraysCache, KVCache
+from ..speculative.upstream import ArraysCache, KVCache, copy_with_room
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +60,7 @@ class Session:
     asked: int = 0  # where the latest question ends, before the tool rounds that answer it
     pointer: str | None = None  # what the line was called when it was last kept on the SSD
     last_used: float = 0.0
+    packed: np.ndarray | None = None  # the ids while it rests in the bank, quick to compare
 
     @property
     def ids(self) -> list[int]:
@@ -100,6 +104,11 @@ class Session:
         return reachable[-1] if reachable else None
 
 
+def pack(ids: Sequence[int] | np.ndarray) -> np.ndarray:
+    """Ids as an array, four times as fast as numpy makes one of a list."""
+    return ids if isinstance(ids, np.ndarray) else np.array(array("I", ids))
+
+
 def go_back(state: State, checkpoint: Checkpoint) -> None:
     """Cut ``state`` to the checkpoint, in place."""
     surplus = state.position - checkpoint.position
@@ -132,6 +141,6 @@ def copy_to(state: State, checkpoint: Checkpoint, empty: State) -> State:
 def _copy_rows(source: KVCache, target: KVCache, rows: int) -> None:
     if rows > 0:
         # A plain slice would be a view: the next write would copy the whole of it.
-        target.keys = mx.contiguous(source.keys[..., :rows, :]) + 0
-        target.values = mx.contiguous(source.values[..., :rows, :]) + 0
+        target.keys = copy_with_room(source.keys, rows)
+        target.values = copy_with_room(source.values, rows)
         target.offset = rows

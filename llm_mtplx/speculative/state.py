@@ -12,7 +12,7 @@ import mlx.core as mx
 
 from .head import MTPHead
 from .trunk import Cache, Trunk
-from .upstream import KVCache
+from .upstream import GrowingKVCache, KVCache
 
 MAX_WAITING = 512  # rows; bounds the hidden rows a long plain decode keeps
 
@@ -68,6 +68,12 @@ class State:
             rows = mx.concatenate(self.waiting_hidden, axis=1)
             self.waiting_hidden = [rows[:, : waiting - surplus]]
             self.waiting_ids = self.waiting_ids[: waiting - surplus]
+
+    def reserve(self) -> None:
+        """Room for the next rows in every layer, so that writing them copies nothing."""
+        for cache in [*self.cache, self.head_cache]:
+            if isinstance(cache, GrowingKVCache):
+                cache.reserve()
 
     def arrays(self) -> list[mx.array]:
         """All arrays of the state, for evaluation."""

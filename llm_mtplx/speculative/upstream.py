@@ -29,6 +29,7 @@ __all__ = [
     "TrunkArgs",
     "build_model",
     "compute_g",
+    "copy_with_room",
     "create_attention_mask",
     "full_attention_layer",
     "gated_delta_step",
@@ -38,6 +39,7 @@ __all__ = [
     "project",
     "recurrence_is_a_kernel",
     "sanitize",
+    "spare_rows",
 ]
 
 TrunkArgs: TypeAlias = TextModelArgs | NextArgs
@@ -46,9 +48,36 @@ TrunkArgs: TypeAlias = TextModelArgs | NextArgs
 class GrowingKVCache(KVCache):
     """mlx-lm's cache with geometric growth: every growth copies all rows so far."""
 
+    keys: mx.array | None
+    values: mx.array | None
+
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         self.step = max(KVCache.step, self.offset // 2 // KVCache.step * KVCache.step)
         return super().update_and_fetch(keys, values)
+
+    def reserve(self) -> None:
+        """Grow now if one of the next rows would have to."""
+        if self.keys is None or self.values is None:
+            return
+        if self.keys.shape[2] - self.offset < KVCache.step:
+            # One after the other: at no time are there two copies of both.
+            self.keys = copy_with_room(self.keys, self.offset)
+            self.values = copy_with_room(self.values, self.offset)
+            mx.clear_cache()  # the old ones fit nowhere any more
+
+
+def spare_rows(rows: int) -> int:
+    """Room to leave after so many rows: the next turn's rows shall copy nothing."""
+    return max(1024, rows // 8)
+
+
+def copy_with_room(array: mx.array, rows: int) -> mx.array:
+    """A copy of the first ``rows`` of [1, heads, rows, size], with room for more."""
+    _, heads, _, size = array.shape
+    room = mx.zeros((1, heads, spare_rows(rows), size), array.dtype)
+    copied = mx.concatenate([array[..., :rows, :], room], axis=2)
+    mx.eval(copied)
+    return copied
 
 
 def recurrence_is_a_kernel(head_k_dim: int) -> bool:

@@ -136,13 +136,13 @@ class Bank:
         if best is None:
             return Lease(Session(model, conversation, empty()), None, reason)
         checkpoint, session = best
-        room = self.limits.total_bytes - self.nbytes
-        if (
-            self._goes_on(session, checkpoint, conversation)
-            # A copy does not fit: the older line leaves RAM for it.
-            or session.nbytes_at(checkpoint) > room
-        ):
-            self._sessions.remove(session)
+        goes_on = self._goes_on(session, checkpoint, conversation)
+        if goes_on or session.nbytes_at(checkpoint) > self.limits.total_bytes - self.nbytes:
+            if goes_on:
+                self._sessions.remove(session)
+            else:
+                # A copy does not fit: the older line leaves RAM for it.
+                self._drop(session, Reason.EVICTED)
             go_back(session.state, checkpoint)
             leased = session
         else:

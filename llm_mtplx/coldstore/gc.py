@@ -170,10 +170,11 @@ class Collector:
             lambda: remover.cuts(plan.evicted),
             *(partial(_remove, sibling) for sibling in unused),
         )
-        left = plan.seen.unnamed_bytes - cleared.nbytes
-        left += sum(sibling.nbytes for sibling in plan.siblings if not sibling.unused)
-        leave_note(self._manifest, UNNAMED, {"bytes": left})
-        self._manifest.truncate_wal()
+        if done.files:
+            left = plan.seen.unnamed_bytes - cleared.nbytes
+            left += sum(sibling.nbytes for sibling in plan.siblings if not sibling.unused)
+            leave_note(self._manifest, UNNAMED, {"bytes": left})
+            self._manifest.truncate_wal()
         return done
 
     def close(self) -> None:

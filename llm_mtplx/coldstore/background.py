@@ -55,9 +55,10 @@ class Background:
                 )
 
     def join(self, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
         for thread in (self._rebuilder, self._upkeep):
             if thread is not None:
-                thread.join(timeout)
+                thread.join(max(deadline - time.monotonic(), 0.0))
 
     def _rebuild(self, pending: Manifest) -> None:
         manifest = Manifest(self._root, self._limits.write_busy_s)

@@ -88,6 +88,7 @@ class Census:
             if stat.S_ISDIR(status.st_mode):
                 continue
             self._count(seen, status)
+            seen.unnamed_bytes += status.st_size
             if name.startswith(SET_ASIDE):
                 self._judge(seen, Stray("set_aside", (), name, status.st_size), status)
             elif _ROOT_TEMP.fullmatch(name):

@@ -159,9 +159,7 @@ class Cuts:
     def _blocks_without(self, row: CheckpointRow) -> Iterator[BlockRow]:
         self._gone_checkpoints.add(row.key)
         self._needed[row.parent] -= 1
-        parent = self._graph.blocks.get(row.parent)
-        if parent is not None and not self._needed[parent.key]:
-            yield from self._blocks_up_from(parent)
+        yield from self._blocks_up_from(self._graph.blocks.get(row.parent))
 
     def _blocks_up_from(self, row: BlockRow | None) -> Iterator[BlockRow]:
         while row is not None and not self._needed[row.key]:

@@ -14,7 +14,7 @@ from .budget import Room, room_now
 from .census import Census, Seen
 from .cuts import Cut, Cuts
 from .graph import Graph
-from .ledger import written_last_hour
+from .ledger import UNNAMED, leave_note, written_last_hour
 from .manifest import BlockRow, Manifest
 from .reasons import StoreError
 from .reconcile import clear_dead_writers, rebuild
@@ -162,14 +162,19 @@ class Collector:
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
         unused = [sibling for sibling in plan.siblings if sibling.unused]
+        cleared = remover.strays(plan.seen.strays)
         done = remover.all_of(
+            lambda: cleared,
             lambda: remover.gone(plan.seen.gone),
-            lambda: remover.strays(plan.seen.strays),
             lambda: plan.garbage.remove(remover),
             lambda: remover.cuts(plan.evicted),
             *(partial(_remove, sibling) for sibling in unused),
         )
-        self._manifest.truncate_wal()
+        if done.files:
+            left = plan.seen.unnamed_bytes - cleared.nbytes
+            left += sum(sibling.nbytes for sibling in plan.siblings if not sibling.unused)
+            leave_note(self._manifest, UNNAMED, {"bytes": left})
+            self._manifest.truncate_wal()
         return done
 
     def close(self) -> None:

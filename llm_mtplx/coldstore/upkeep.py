@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 LOCK = "upkeep.lock"
 PROGRESS = "upkeep"  # the note of how far a walk has come, for whoever goes on with it
+NOTED = 32  # places between two notes
 _PLACES = [(area, shard) for area in AREA_NAMES for shard in SHARDS]
 
 
@@ -108,15 +109,20 @@ class Upkeep:
             removed = self._remover.gone(seen.gone)
             removed.add(self._remover.strays(seen.strays))
             done.add(removed)
+            if removed.stopped:
+                break
             beside += seen.unnamed_bytes - removed.nbytes
             at += 1
+            if at % NOTED == 0:  # a process may end at any moment
+                leave_note(self._manifest, PROGRESS, {**note, "at": at, "beside": beside})
             if seen.files and not self._pause(time.monotonic() - started):
                 break
         finished = at == len(_PLACES)
         if finished:
             top = census.top()
-            done.add(self._remover.strays(top.strays))
-            beside += top.nbytes + self._other_versions(done)
+            removed = self._remover.strays(top.strays)
+            beside += top.unnamed_bytes - removed.nbytes + self._other_versions(done)
+            done.add(removed)
             leave_note(self._manifest, UNNAMED, {"bytes": beside})
             note["walked"] = time.time()
         note |= {"at": 0 if finished else at, "beside": beside}

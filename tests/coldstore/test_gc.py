@@ -222,6 +222,23 @@ def test_what_came_into_use_after_the_report_stays(littered: Path, clock: Clock)
         assert restore(store, IDS)[0].position == 0
 
 
+def test_a_state_that_another_conversation_names_meanwhile_stays(
+    tmp_path: Path, clock: Clock
+) -> None:
+    """Within the second in which it was used last: the time does not tell."""
+    fill(tmp_path)
+    clock.now += HOUR
+    report = plan(tmp_path, older_than=60)
+    clock.now -= HOUR
+    with opened(tmp_path) as store:
+        save_turn(store, IDS, "copy")
+    clock.now += HOUR
+    apply(tmp_path, report)
+    with opened(tmp_path) as store:
+        assert restore(store, IDS)[0].position == 700
+        assert [each.name for each in store.report().conversations] == ["copy"]
+
+
 def test_an_orphan_that_a_writer_found_and_kept_stays(tmp_path: Path, clock: Clock) -> None:
     """Its bytes are right, so the writer does not write it again."""
     fill(tmp_path)

@@ -59,7 +59,7 @@ def load(name: str, folder: Path, package: Path | None, tokens: int) -> dict[str
 def ram(folder: Path, tokens: int, turns: int = 5) -> dict[str, Any]:
     """A session rests in the bank without a row to spare, is taken out and written to.
 
-    The store knows the same line, so that it is asked for something deeper in vain.
+    The store knows the same line, and nothing deeper.
     """
     state = shape27b.build(tokens)
     store = ColdStore(folder)

@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..speculative.state import State
-from ..speculative.upstream import ArraysCache, KVCache, copy_with_room
+from ..speculative.upstream import ArraysCache, KVCache, copy_with_room, spare_rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +76,9 @@ class Session:
 
     def nbytes_at(self, checkpoint: Checkpoint) -> int:
         """Bytes of a copy of the line up to ``checkpoint``."""
+        capacity = checkpoint.position + spare_rows(checkpoint.position)
         rows = sum(
-            array.nbytes * checkpoint.position // array.shape[2]
+            array.nbytes * capacity // array.shape[2]
             for cache in [*self.state.cache, self.state.head_cache]
             if isinstance(cache, KVCache) and cache.keys is not None
             for array in (cache.keys, cache.values)

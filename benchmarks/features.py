@@ -63,7 +63,7 @@ CONTENDERS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--repeats", type=int, default=5)
     args = parser.parse_args()
     model = load(MODEL_DIR, print)
     report = {
@@ -85,12 +85,14 @@ def main() -> None:
 def decode(model: LoadedModel, depth: int, repeats: int) -> dict[str, Any]:
     endless = replace(model, eos_ids=frozenset())
     longest = max(len(turn(endless, c, "", depth).prompt) for c in CONTENDERS.values())
+    padding = {name: "" for name in CONTENDERS}
+    for name, contender in CONTENDERS.items():
+        while len(turn(endless, contender, padding[name], depth).prompt) < longest:
+            padding[name] += " so"
     seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     for _ in range(repeats):
         for name, contender in CONTENDERS.items():
-            padding = ""
-            while len((one := turn(endless, contender, padding, depth)).prompt) < longest:
-                padding += " so"
+            one = turn(endless, contender, padding[name], depth)
             seconds[name].append(one.run().decode_s)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
     return {

@@ -46,9 +46,13 @@ def add(a: int, b: int) -> int:
 # Tools
 
 
-@pytest.mark.parametrize("how", [[], ["--async"], ["--no-stream"]])
-def test_a_function_is_called_and_its_result_used(how: list[str]) -> None:
-    assert ok("-m", MODEL, SUM, "--functions", ADD, *how).strip() == "The result is 45."
+def test_a_function_is_called_and_its_result_used() -> None:
+    for how in ([], ["--async"], ["--no-stream"]):
+        assert ok("-m", MODEL, SUM, "--functions", ADD, *how).strip() == "The result is 45."
+        check_sum()
+
+
+def check_sum() -> None:
     called, answered = logs(2)
     (call,) = called["tool_calls"]
     assert (call["name"], call["arguments"]) == ("add", {"a": 31, "b": 14})
@@ -80,11 +84,11 @@ def test_functions_that_are_lost_on_continue_are_named_and_nothing_breaks() -> N
     assert "does not offer" not in again.stderr
 
 
-@pytest.mark.parametrize(("answer", "output"), [("y", "45"), ("n", "Cancelled: ")])
-def test_calls_can_be_approved(answer: str, output: str) -> None:
-    result = invoke("-m", MODEL, SUM, "--functions", ADD, "--ta", input=f"{answer}\n")
-    assert result.exit_code == 0
-    assert logs(1)[0]["tool_results"][0]["output"].startswith(output)
+def test_calls_can_be_approved() -> None:
+    ok("chat", "-m", MODEL, "--functions", ADD, "--ta", input=f"{SUM}\ny\n{SUM}\nn\nexit\n")
+    outputs = [result["output"] for log in logs(4) for result in log["tool_results"]]
+    assert outputs[0] == "45"
+    assert outputs[1].startswith("Cancelled: ")
 
 
 def test_tools_in_chat() -> None:
@@ -152,14 +156,14 @@ def test_the_same_tools_give_the_same_prompt() -> None:
 # Reasoning
 
 
-@pytest.mark.parametrize("how", [[], ["-R"], ["--async"], ["--no-stream"]])
-def test_reasoning_is_kept_whether_shown_or_not(how: list[str]) -> None:
-    result = invoke("-m", MODEL, "What is the opposite of hot?", "-o", "thinking", "on", *how)
-    (log,) = logs(1)
-    assert log["reasoning"] == "For hot it is cold."
-    assert (log["reasoning"] in result.stderr) is (how in ([], ["--async"]))
-    assert result.stdout.strip() == log["response"]
-    assert json.loads(log["token_details"])["reasoning"] > 0
+def test_reasoning_is_kept_whether_shown_or_not() -> None:
+    for how in ([], ["-R"], ["--async"], ["--no-stream"]):
+        result = invoke("-m", MODEL, "What is the opposite of hot?", "-o", "thinking", "on", *how)
+        (log,) = logs(1)
+        assert log["reasoning"] == "For hot it is cold."
+        assert (log["reasoning"] in result.stderr) is (how in ([], ["--async"]))
+        assert result.stdout.strip() == log["response"]
+        assert json.loads(log["token_details"])["reasoning"] > 0
 
 
 def test_a_thinking_budget() -> None:
@@ -185,9 +189,9 @@ def test_a_chat_loads_its_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     loads: list[Path] = []
     load = Engine._load
 
-    def counted(self, folder, notice):
+    def counted(self, folder, *args):
         loads.append(folder)
-        return load(self, folder, notice)
+        return load(self, folder, *args)
 
     monkeypatch.setattr(Engine, "_load", counted)
     ok("chat", "-m", "once", input=f"Hello!\n{FRANCE}\nTell me a joke.\nexit\n")
@@ -220,28 +224,22 @@ def test_templates_fragments_and_their_system_prompts(user_path: Path, tmp_path:
 # Counting
 
 
-@pytest.mark.parametrize(
-    "args",
-    [
-        [FRANCE],
-        [FRANCE, "-s", "You are polite."],
-        [FRANCE, "-o", "thinking", "on"],
-        [SUM, "--functions", ADD],
-        [FRANCE, "-T", "llm_version", "-T", "llm_time"],
-        ["-t", "polite", FRANCE],
-        ["-f", "FRAGMENT", "What is my name?"],
-    ],
-)
-def test_count_is_what_the_model_reads(user_path: Path, tmp_path: Path, args: list[str]) -> None:
+def test_count_is_what_the_model_reads(user_path: Path, tmp_path: Path) -> None:
     (user_path / "templates").mkdir()
     (user_path / "templates" / "polite.yaml").write_text("system: Be polite.\n")
-    (tmp_path / "fragment.txt").write_text("My name is Zorblat.")
-    args = [str(tmp_path / "fragment.txt") if a == "FRAGMENT" else a for a in args]
-    counted = json.loads(ok("mtplx", "count", "-m", MODEL, *args, "--json"))
-    result = invoke("-m", MODEL, *args)
-    assert result.exit_code == 0
-    first = logs(9)[-1] if "--functions" not in args else logs(2)[0]
-    assert counted == {"model": MODEL, "tokens": first["input_tokens"]}
+    fragment = tmp_path / "fragment.txt"
+    fragment.write_text("My name is Zorblat.")
+    for args in (
+        [FRANCE],
+        [FRANCE, "-s", "You are polite.", "-o", "thinking", "on"],
+        [FRANCE, "-T", "llm_version", "-T", "llm_time"],
+        [FRANCE, "--functions", ADD],
+        [FRANCE, "-t", "polite"],
+        ["What is my name?", "-f", str(fragment)],
+    ):
+        counted = json.loads(ok("mtplx", "count", "-m", MODEL, *args, "--json"))
+        ok("-m", MODEL, *args)
+        assert counted == {"model": MODEL, "tokens": logs(1)[0]["input_tokens"]}, args
 
 
 def test_count_continues_and_reads_stdin() -> None:
@@ -302,38 +300,32 @@ def test_a_history_that_cannot_be(messages: list[llm.Message], says: str) -> Non
         llm.get_model(MODEL).prompt(messages=messages, tools=[add]).text()
 
 
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
+def test_options_that_cannot_be() -> None:
+    for args, says in (
         (["-o", "thinking", "off", "-o", "thinking_budget", "9"], "contradict each other"),
         (["-o", "thinking", "off", "-o", "reasoning_effort", "low"], "contradict each other"),
         (["-o", "reasoning_effort", "huge"], "reasoning_effort"),
         (["-o", "thinking_budget", "-1"], "thinking_budget"),
-    ],
-)
-def test_options_that_cannot_be(args: list[str], says: str) -> None:
-    result = invoke("-m", MODEL, FRANCE, *args)
-    assert result.exit_code == 1
-    assert says in result.stderr
-    assert "Traceback" not in result.stderr
+    ):
+        result = invoke("-m", MODEL, FRANCE, *args)
+        assert result.exit_code == 1
+        assert says in result.stderr
+        assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("args", "says"),
-    [
+def test_counting_and_warming_what_cannot_be() -> None:
+    for args, says in (
         (["count", "-m", "gpt-4o-mini", "x"], "is not a model of llm-mtplx"),
         (["count", "-m", "nobody", "x"], "Unknown model"),
         (["count", "-m", MODEL, ""], "The prompt is empty"),
         (["count", "-m", MODEL, "x", "-t", "nosuch"], "nosuch"),
         (["warm", "-m", "gpt-4o-mini", "-s", "x"], "is not a model of llm-mtplx"),
         (["warm", "-m", MODEL, "-s", "word " * 9000], "takes at most"),
-    ],
-)
-def test_counting_and_warming_what_cannot_be(args: list[str], says: str) -> None:
-    result = invoke("mtplx", *args)
-    assert result.exit_code == 1, result.output
-    assert says in result.stderr
-    assert "Traceback" not in result.stderr
+    ):
+        result = invoke("mtplx", *args)
+        assert result.exit_code == 1, result.output
+        assert says in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def test_nothing_is_warmed_where_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:

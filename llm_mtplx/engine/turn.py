@@ -16,7 +16,7 @@ from ..chat.history import common_length, encode_history
 from ..chat.pieces import Call, Part, Unread
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, answer_message, names_of, results_for, said
-from ..coldstore import ladder
+from ..coldstore import CheckpointRole, ladder
 from ..errors import RequestError
 from ..sessions.keeper import ANSWER_START, Keeper
 from ..sessions.reasons import Reason
@@ -76,7 +76,7 @@ class Turn:
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
-        self._rungs: list[int] = []
+        self._roles: dict[int, CheckpointRole] = {}
         self.emitted: list[int] = []
         self._known: KnownTurn | None = None
         self._counts = Counts(resolve_depth(model, request))
@@ -199,12 +199,13 @@ class Turn:
     def _read_prompt(self) -> FinishReason | None:
         """Forward what the bank did not have, leaving checkpoints on the way."""
         position = self._lease.position
-        marks = self._marks()
-        self._header = marks[-1] if marks else len(self.prompt)
+        system, self._header = self._system_end(), self._answer_header()
         if self._request.messages[-1]["role"] != "tool":
             self._lease.session.asked = self._header
-        self._rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
-        marks = sorted({*(mark for mark in marks if mark > position), *self._rungs})
+        rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
+        self._roles = {system: "prefix", **dict.fromkeys(rungs, "ladder")}
+        inside = {mark for mark in (system, self._header, *rungs) if mark < len(self.prompt)}
+        marks = sorted(mark for mark in inside if mark > position)
         for done in self.decoder.prefill(self.prompt[position:], marks):
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
@@ -213,17 +214,19 @@ class Turn:
                 return "interrupted"
         return None
 
-    def _marks(self) -> list[int]:
-        """The end of the system prompt, and the answer header: where the history ends, before
-        anything of the generation prompt."""
+    def _system_end(self) -> int:
+        """Where the system prompt and the tools end, and what differs between conversations
+        begins; 0 where there are none."""
+        first_user = self._text.find("<|im_start|>user")
+        return len(self._model.tokenizer.encode(self._text[:first_user])) if first_user > 0 else 0
+
+    def _answer_header(self) -> int:
+        """Where the history ends, before anything of the generation prompt."""
         tokenizer, request = self._model.tokenizer, self._request
         history = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
-        first_user = self._text.find("<|im_start|>user")
-        marks = [len(tokenizer.encode(self._text[:first_user])) if first_user > 0 else 0]
-        if self._text.startswith(history):
-            opening = tokenizer.encode(self._text[len(history) :])
-            marks.append(len(self.prompt) - len(opening))
-        return [mark for mark in marks if 0 < mark < len(self.prompt)]
+        if not self._text.startswith(history):
+            return len(self.prompt)
+        return len(self.prompt) - len(tokenizer.encode(self._text[len(history) :]))
 
     @property
     def _line(self) -> list[int]:
@@ -246,7 +249,7 @@ class Turn:
         if self._known:
             session.turns.append(self._known)
         tip = session.deepest(self._tip_position) if self._request.persist else None
-        self._keeper.give_back(session, tip, self._request.cache, self._rungs)
+        self._keeper.give_back(session, tip, self._request.cache, self._roles)
 
     def _pointer(self) -> str | None:
         if not self._request.persist or not self.emitted:

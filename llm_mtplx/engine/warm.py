@@ -53,7 +53,7 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
     tip = Checkpoint.of(decoder.state)
     if position < len(beginning):
         session.checkpoints.append(tip)
-    keeper.give_back(session, tip, "on")
+    keeper.give_back(session, tip, "on", {system: "prefix"})
     return Warmed(len(beginning), position, keeper.is_stored(beginning, WRITE_WAIT_S))
 
 

@@ -1,8 +1,9 @@
 """One model's sessions, from RAM and from SSD."""
 
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Literal
 
 from ..coldstore import CheckpointRole, ColdStore, pointer
@@ -206,27 +207,26 @@ class Keeper:
         session: Session,
         tip: Checkpoint | None,
         mode: Mode,
-        rungs: Collection[int] = (),
+        roles: Mapping[int, CheckpointRole] = MappingProxyType({}),
     ) -> None:
         """Keep a whole session; ``tip`` is the checkpoint that outlives the process, and with it
-        the end of the system prompt and those at ``rungs``."""
+        those before it at the positions of ``roles``."""
         if mode == "off":
             return
         if tip is not None:
-            self._persist(session, tip, rungs)
+            self._persist(session, tip, {**roles, tip.position: "tip"})
         self.bank.give_back(session)
 
-    def _persist(self, session: Session, tip: Checkpoint, rungs: Collection[int]) -> None:
+    def _persist(
+        self, session: Session, tip: Checkpoint, roles: Mapping[int, CheckpointRole]
+    ) -> None:
         persistence = self._persistence
         fingerprint = persistence.fingerprint() if persistence else None
         if persistence is None or fingerprint is None:
             return
         session.pointer = pointer(fingerprint, session.ids[: tip.position])
-        roles: dict[int, CheckpointRole] = {session.checkpoints[0].position: "prefix"}
-        roles |= {position: "ladder" for position in rungs if position < tip.position}
-        roles[tip.position] = "tip"
         for checkpoint in session.checkpoints:
-            role = roles.get(checkpoint.position)
+            role = roles.get(checkpoint.position) if checkpoint.position <= tip.position else None
             if role and worth_keeping(session.state, checkpoint.position, persistence.min_tokens):
                 save_line(
                     persistence.store,

@@ -86,6 +86,20 @@ def test_two_conversations_share_their_system_prompt(model, processes) -> None:
     assert (other.restored, other.source) == (len(model.tokenizer.encode(system)), "ssd")
 
 
+def test_what_a_conversation_has_on_disk_after_many_processes(model, processes) -> None:
+    """One end of the system prompt; a tip that has a successor is not mistaken for one."""
+    one = talk(model, processes, messages=[SYSTEM], template=PRESERVE)
+    for number in range(4):
+        one.say(f"Question {number}.")
+    memory = processes()
+    assert memory._persistence is not None
+    entries = memory._persistence.store.tips("a")
+    system = model.tokenizer.render([SYSTEM], {}, generation_prompt=False)
+    prefixes = [entry.position for entry in entries if entry.role == "prefix"]
+    assert prefixes == [len(model.tokenizer.encode(system))]
+    assert sum(entry.role == "tip" for entry in entries) == 4
+
+
 def test_the_models_own_ids_come_back(model, processes) -> None:
     tokenizer = model.tokenizer
     spelled = [token for letter in "capital" for token in tokenizer.encode(letter)]

@@ -16,7 +16,7 @@ from llm.utils import monotonic_ulid
 from .catalog.entries import Entry
 from .catalog.template import knows_tools
 from .debug import debug, debugging
-from .errors import MtplxError, RequestError
+from .errors import ModelFolderError, MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
 from .options import MtplxOptions, stop_strings
 from .progress import ProgressLine, notice
@@ -47,8 +47,14 @@ class _Shared:
 
     @cached_property
     def supports_tools(self) -> bool:
-        """Whether the model's own chat template has a place for them."""
-        return knows_tools(self.entry.path)
+        """Whether the model's own chat template has a place for them.
+
+        Of a model that is not here this is not known; its first prompt says what is missing.
+        """
+        try:
+            return knows_tools(self.entry.path)
+        except ModelFolderError:
+            return True
 
 
 class MtplxModel(_Shared, llm.Model):

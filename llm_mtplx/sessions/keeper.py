@@ -55,6 +55,7 @@ class Keeper:
         self._decode = decode
         self._message_start = message_start
         self._persistence = persistence
+        self._unread: Reason | None = None  # why the ids of a line could not be read
 
     def known_answers(
         self, conversation: str | None, pointer: str | None, mode: Mode
@@ -64,6 +65,7 @@ class Keeper:
         Where two lines say the same in other ids, those that ``pointer`` names win, then those
         of ``conversation``, then the latest.
         """
+        self._unread = None
         if mode != "on":
             return {}
         turns = self.bank.known_turns(self._model, conversation, pointer)
@@ -91,6 +93,8 @@ class Keeper:
             ids = persistence.store.ids(fingerprint, line)
             if isinstance(ids, list):
                 found.update(self._answers_in(ids))
+            else:
+                self._unread = why_not_from_store(ids)
         return found
 
     def pointer(self, line: Sequence[int], state: State, mode: Mode) -> str | None:
@@ -138,11 +142,24 @@ class Keeper:
 
         Without ``persist`` nothing is written to the store, not even that it was used.
         """
-        if persist and mode != "off" and self._persistence is not None:
-            self._persistence.store.tend()
         if mode != "on":
             lease = Lease(Session(self._model, conversation, empty()), None, Reason.CACHE_OFF)
-            return Taken(lease, None, Reason.CACHE_OFF)
+            taken = Taken(lease, None, Reason.CACHE_OFF)
+        else:
+            taken = self._take(prompt, conversation, said, empty, persist)
+        if persist and mode != "off" and self._persistence is not None:
+            # After the lookup: what upkeep finds gone could not be named as a reason any more.
+            self._persistence.store.tend()
+        return taken
+
+    def _take(
+        self,
+        prompt: Sequence[int],
+        conversation: str | None,
+        said: set[tuple[str, str, str]],
+        empty: Callable[[], State],
+        persist: bool,
+    ) -> Taken:
         packed = pack(prompt)
         position = self.bank.best_position(self._model, packed)
         stored, reason = self._from_store(prompt, position, conversation, empty, persist)
@@ -174,7 +191,8 @@ class Keeper:
         # At least one token of the prompt must be left to forward.
         found = store.lookup(fingerprint, prompt[:-1], deeper_than=deeper_than)
         if found.position == 0:
-            reason = why_not_from_store(found.reason)
+            # Without the model's own ids for its answers the line itself may not be found.
+            reason = why_not_from_store(found.reason) or self._unread
             if reason is None and self._kept_by_others(fingerprint, conversation):
                 reason = Reason.WEIGHTS_CHANGED
             return None, reason

@@ -46,7 +46,7 @@ def processes(model: LoadedModel, tmp_path: Path) -> Iterator[Callable[[], Keepe
 
     def start() -> Keeper:
         if opened:
-            assert opened[-1].flush(TIMEOUT_S)
+            assert opened[-1].close(TIMEOUT_S)
         opened.append(ColdStore(tmp_path / "cache"))
         return keeper(model, Bank(LIMITS, Clock()), opened[-1])
 

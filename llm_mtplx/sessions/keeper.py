@@ -93,8 +93,9 @@ class Keeper:
             ids = persistence.store.ids(fingerprint, line)
             if isinstance(ids, list):
                 found.update(self._answers_in(ids))
-            else:
-                self._unread = why_not_from_store(ids)
+            elif any(line == tip.checkpoint for tip in latest):
+                # A pointer may name anything; a tip names what was here.
+                self._unread = why_not_from_store(ids) or Reason.FILE_GONE
         return found
 
     def pointer(self, line: Sequence[int], state: State, mode: Mode) -> str | None:

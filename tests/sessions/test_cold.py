@@ -206,6 +206,21 @@ def test_a_short_conversation_says_so(model, processes) -> None:
     assert one.say("Two.").miss_reason == Reason.TOO_SHORT
 
 
+@pytest.mark.parametrize("damage", ["truncate", "delete"])
+def test_a_line_that_only_its_own_ids_would_find(model, processes, tmp_path, damage: str) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.", dictated=spelled(model, "capital"))
+    processes()
+    for file in (tmp_path / "cache").rglob("*.st"):
+        raw = file.read_bytes()
+        file.unlink()
+        if damage == "truncate":
+            file.write_bytes(raw[:-7])
+    again = one.say("Two.")
+    gone = damage == "delete"
+    assert again.miss_reason == (Reason.FILE_GONE if gone else Reason.CORRUPT_CHECKPOINT)
+
+
 def test_other_weights_are_a_miss_that_says_so(model, processes) -> None:
     one = talk(model, processes)
     one.say("One.")
@@ -284,7 +299,8 @@ def test_off_leaves_nothing_in_the_bank(model) -> None:
 @pytest.mark.parametrize("damage", ["flip", "truncate", "delete"])
 def test_a_damaged_file_is_a_miss_with_a_reason(model, processes, tmp_path, damage) -> None:
     one = talk(model, processes, template=PRESERVE)
-    one.say("One.")
+    said = [*model.tokenizer.encode("A capital."), *model.eos_ids]
+    one.say("One.", dictated=said)
     processes()
     for file in (tmp_path / "cache").rglob("*.st"):
         raw = bytearray(file.read_bytes())
@@ -293,9 +309,10 @@ def test_a_damaged_file_is_a_miss_with_a_reason(model, processes, tmp_path, dama
             file.unlink()
         else:
             file.write_bytes(raw if damage == "flip" else raw[:-7])
-    again = one.say("Two.")
+    again = one.say("Two.", dictated=said)
     assert again.restored == 0
-    assert again.miss_reason in (Reason.CORRUPT_CHECKPOINT, Reason.FILE_GONE)
+    gone = damage == "delete"
+    assert again.miss_reason == (Reason.FILE_GONE if gone else Reason.CORRUPT_CHECKPOINT)
     healed = one.say("Three.")
     assert (healed.restored > again.prompt_tokens - 10, healed.source) == (True, "ssd")
 

@@ -4,7 +4,8 @@
 
 Decoding: the demo model emits the same number of given tokens after prompts of the same length, as
 plain text, with tools declared (one long call), and as reasoning. Contenders run in turn in one
-process; figures are medians, ratios are to plain text. The parser's share is the time that the same
+process; figures are medians, ratios are to plain text; those of CPU time, prefill included, do not
+depend on what else the machine does. The parser's share is the time that the same
 tokens take through decoder, reasoning splitter and call parser alone.
 
 Chain: ten rounds of calls and results, then the next question; restored tokens of those that the
@@ -90,15 +91,20 @@ def decode(model: LoadedModel, depth: int, repeats: int) -> dict[str, Any]:
         while len(turn(endless, contender, padding[name], depth).prompt) < longest:
             padding[name] += " so"
     seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
+    cpu_seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}
     for _ in range(repeats):
         for name, contender in CONTENDERS.items():
             one = turn(endless, contender, padding[name], depth)
+            cpu = time.process_time()
             seconds[name].append(one.run().decode_s)
+            cpu_seconds[name].append(time.process_time() - cpu)
     medians = {name: statistics.median(values) for name, values in seconds.items()}
+    cpu = {name: statistics.median(values) for name, values in cpu_seconds.items()}
     return {
         name: {
             "tokens_per_s": round((TOKENS - 1) / medians[name], 1),
             "ratio_to_text": round(medians["text"] / medians[name], 3),
+            "cpu_ratio_to_text": round(cpu["text"] / cpu[name], 3),
             "parser_share": round(parsing(endless, CONTENDERS[name]) / medians[name], 5),
         }
         for name in CONTENDERS

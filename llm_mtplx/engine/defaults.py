@@ -6,6 +6,7 @@ from typing import Any
 from ..catalog.contract import DraftSampler
 from ..catalog.families import family_at, runtime_at
 from ..catalog.folder import ModelFolder
+from ..errors import RequestError
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
 from .load import LoadedModel
@@ -67,6 +68,17 @@ def resolve_penalties(request: Request, defaults: dict[str, Any]) -> PenaltySett
         request.presence_penalty or 0.0,
         request.frequency_penalty or 0.0,
     )
+
+
+def resolve_room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:
+    """How many tokens the answer may have."""
+    left = model.context_window - prompt_tokens
+    if left < 1:
+        raise RequestError(
+            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most "
+            f"{model.context_window - 1:,}. Shorten it, or start a new conversation."
+        )
+    return left if request.max_tokens is None else min(left, request.max_tokens)
 
 
 def _number(values: dict[str, Any], name: str, otherwise: float) -> float:

@@ -17,7 +17,6 @@ from ..chat.pieces import Call, Part, Unread
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, answer_message, names_of, results_for, said
 from ..coldstore import CheckpointRole, ladder
-from ..errors import RequestError
 from ..sessions.keeper import ANSWER_START, Keeper
 from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn, go_back
@@ -32,6 +31,7 @@ from .defaults import (
     resolve_depth,
     resolve_draft_sampling,
     resolve_penalties,
+    resolve_room,
     resolve_sampling,
     sampling_defaults,
 )
@@ -86,7 +86,7 @@ class Turn:
         )
         self._text = tokenizer.render(request.messages, request.template_args)
         self.prompt = self._encode(self._text)
-        self._room = _room(model, request, len(self.prompt))
+        self._room = resolve_room(model, request, len(self.prompt))
         thinking = tokenizer.starts_in_reasoning(self.prompt)
         self._rules = rules_for(model, request, thinking)
         before = time.perf_counter()
@@ -391,14 +391,3 @@ class Turn:
                 self._emit(Reasoning(part.text))
             else:
                 self._emit(Text(part.text))
-
-
-def _room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:
-    """How many tokens the answer may have."""
-    left = model.context_window - prompt_tokens
-    if left < 1:
-        raise RequestError(
-            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most "
-            f"{model.context_window - 1:,}. Shorten it, or start a new conversation."
-        )
-    return left if request.max_tokens is None else min(left, request.max_tokens)

@@ -50,7 +50,7 @@ class Keeper:
         persistence: Persistence | None,
     ) -> None:
         self.bank = bank
-        self._model = model
+        self.model = model
         self._decode = decode
         self._message_start = message_start
         self._persistence = persistence
@@ -65,9 +65,9 @@ class Keeper:
         """
         if mode != "on":
             return {}
-        turns = self.bank.known_turns(self._model, conversation, pointer)
+        turns = self.bank.known_turns(self.model, conversation, pointer)
         known: dict[str, Sequence[int]] = {m: turn.ids for m, turn in turns.items()}
-        if not self.bank.has(self._model, conversation, pointer):
+        if not self.bank.has(self.model, conversation, pointer):
             stored = self._stored_answers(conversation, pointer)
             known = {**known, **stored} if pointer is not None else {**stored, **known}
         return known
@@ -140,16 +140,16 @@ class Keeper:
         if persist and mode != "off" and self._persistence is not None:
             self._persistence.store.tend()
         if mode != "on":
-            lease = Lease(Session(self._model, conversation, empty()), None, Reason.CACHE_OFF)
+            lease = Lease(Session(self.model, conversation, empty()), None, Reason.CACHE_OFF)
             return Taken(lease, None, Reason.CACHE_OFF)
         packed = pack(prompt)
-        position = self.bank.best_position(self._model, packed)
+        position = self.bank.best_position(self.model, packed)
         stored, reason = self._from_store(prompt, position, conversation, empty, persist)
         if stored is not None:
             state, checkpoint = stored
-            session = Session(self._model, conversation, state, [checkpoint])
+            session = Session(self.model, conversation, state, [checkpoint])
             return Taken(Lease(session, checkpoint, reason), "ssd", reason)
-        lease = self.bank.take(self._model, packed, conversation, said, empty)
+        lease = self.bank.take(self.model, packed, conversation, said, empty)
         if lease.position == 0 and reason is not None:
             lease.reason = reason
         return Taken(lease, "ram" if lease.position else None, lease.reason)

@@ -49,7 +49,7 @@ class Gateway:
     def entry(self, model: str) -> Entry:
         for entry in list_entries()[0]:
             if model in (entry.model_id, *entry.aliases):
-                return entry
+                return _here(entry)
         raise ApiError(
             404,
             f"The model {model!r} is not known here; GET /v1/models lists those that are.",
@@ -86,6 +86,14 @@ class Gateway:
         totals = self.engine.observer.totals
         turns = sum(totals.turns.values()) or 1
         return max(1, round((totals.prefill_s + totals.decode_s) / turns))
+
+
+def _here(entry: Entry) -> Entry:
+    """``entry`` with its folder, which is looked for once."""
+    try:
+        return entry._replace(folder=entry.path)
+    except MtplxError as error:
+        raise ApiError(404, str(error), param="model", code="model_not_found") from None
 
 
 def hint(http: HttpRequest, metadata: Mapping[str, Any] | None, *others: str | None) -> str | None:

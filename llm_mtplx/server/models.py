@@ -10,8 +10,9 @@ from .gateway import Gateway
 
 
 async def models(http: HttpRequest) -> Response:
-    """Anthropic's clients say that they are such; their list has another shape."""
-    entries = list_entries()[0]
+    """Those that are on this machine. Anthropic's clients say that they are such; their list has
+    another shape."""
+    entries = [entry for entry in list_entries()[0] if entry.here]
     if "anthropic-version" in http.headers:
         names = [entry.model_id for entry in entries]
         ends = {"first_id": names[0], "last_id": names[-1], "has_more": False}

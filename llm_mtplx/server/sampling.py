@@ -11,24 +11,35 @@ class Sampling(Body):
     """Fields of every API, and those that ``-o`` has besides."""
 
     model: str
-    temperature: float | None = Field(None, ge=0)
+    temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
     stream: bool = False
     top_k: int | None = Field(None, ge=0)
     min_p: float | None = Field(None, ge=0, le=1)
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
-    repetition_penalty: float | None = Field(None, gt=0)
+    repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     seed: int | None = Field(None, ge=0, lt=2**63)
 
     def sampling(self) -> dict[str, Any]:
         """As a Request takes them."""
-        names = (*OPENAI, *OURS)
-        return {name: getattr(self, name) for name in names}
+        told = {name: getattr(self, name) for name in SHAPING}
+        if self.temperature is not None and self.temperature < COLDEST:
+            told["temperature"] = 0.0
+        return told
 
 
-OPENAI = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed")
-OURS = ("top_k", "min_p", "repetition_penalty")
+SHAPING = (
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "seed",
+)
+COLDEST = 1e-4  # below it the likeliest token has all the probability that a float can tell
 
 
 class StreamOptions(Body):

@@ -250,5 +250,6 @@ def test_an_engine_that_dies_in_mid_answer_is_an_error(endless: Path, tmp_path: 
             process.kill()
             with pytest.raises(EngineError, match="in the middle of the answer"):
                 list(events)
+            process.wait(TIMEOUT_S)
             with pytest.raises(NoEngine):
                 connect()

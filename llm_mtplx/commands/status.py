@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from ..coldstore import ColdStore, Conversation, Report
+from ..engine.budgets import bank_limits
 from ..errors import MtplxError
 from ..groups import session_bank, ssd_session_cache, why_not_written
 from ..limits import limits, store_limits
 from ..llmlog import Reuse, conversation_names, reuse, total
-from ..sessions.budgets import bank_limits
 from ..settings import cache_dir
 
 

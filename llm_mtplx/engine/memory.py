@@ -1,7 +1,6 @@
 """What the engine remembers turns with: the bank, the store, and a keeper for each model."""
 
 import gc
-import time
 from pathlib import Path
 
 import mlx.core as mx
@@ -10,7 +9,6 @@ from ..catalog import machine
 from ..coldstore import ColdStore
 from ..limits import limits, store_limits
 from ..sessions.bank import Bank
-from ..sessions.budgets import bank_limits
 from ..sessions.fingerprint import Fingerprint
 from ..sessions.keeper import Keeper, Persistence
 from ..settings import cache_dir
@@ -20,7 +18,7 @@ from .load import LoadedModel
 
 
 def weights_budget() -> int:
-    """What the weights of all loaded models may take: what ``bank`` leaves them."""
+    """What the weights of all loaded models may take."""
     return machine.memory_bytes() * 3 // 4
 
 
@@ -32,10 +30,6 @@ def clear() -> None:
     """Give memory that nothing uses any more back to the system."""
     gc.collect()
     mx.clear_cache()
-
-
-def bank() -> Bank:
-    return Bank(bank_limits(), time.monotonic)
 
 
 def store() -> ColdStore | None:

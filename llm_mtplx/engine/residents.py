@@ -10,12 +10,14 @@ from typing import Any
 from ..catalog import fit, footprint, machine
 from ..coldstore import ColdStore
 from ..sessions.bank import Bank
+from ..sessions.budgets import BankLimits
 from ..sessions.keeper import Keeper
+from .budgets import bank_limits
 from .facts import facts
 from .hello import folder_identity
 from .load import LoadedModel, load
 from .loader import release
-from .memory import bank, clear, keeper, store, weights_budget, weights_bytes
+from .memory import clear, keeper, store, weights_budget, weights_bytes
 from .tuning import recorded_depth
 
 
@@ -37,7 +39,10 @@ class Residents:
 
     @cached_property
     def bank(self) -> Bank:
-        return bank()
+        return Bank(self._bank_limits(), time.monotonic)
+
+    def _bank_limits(self) -> BankLimits:
+        return bank_limits(footprint.of_folder(r.model.folder) for r in self.all)
 
     @cached_property
     def store(self) -> ColdStore | None:
@@ -87,6 +92,7 @@ class Residents:
         self._unload(folder)
         nbytes = weights_bytes(folder)
         self._loaded[folder] = Resident(model_id, model, identity, nbytes, time.monotonic())
+        self.bank.limit_to(self._bank_limits())
 
     def keeper(self, resident: Resident, salt: str) -> Keeper:
         """What remembers for one salt: its states are found under no other."""
@@ -105,6 +111,7 @@ class Residents:
             return
         for each in gone.keepers.values():
             self.bank.unload(each.model)
+        self.bank.limit_to(self._bank_limits())
         del gone
         clear()
 

@@ -4,7 +4,7 @@ import time
 from typing import Any
 
 from ..groups import session_bank
-from ..sessions.budgets import bank_limits
+from .budgets import bank_limits
 from .engine import Engine
 
 

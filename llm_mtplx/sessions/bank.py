@@ -9,7 +9,6 @@ Lives on the engine's thread.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -57,29 +56,10 @@ class Bank:
     def nbytes(self) -> int:
         return sum(session.nbytes for session in self._sessions)
 
-    def report(self) -> dict[str, Any]:
-        """What is here, by the names users of such caches know."""
-        leases = self.leases
-        return {
-            "max_entries": self.limits.entries,
-            "max_bytes": self.limits.total_bytes,
-            "per_session_max_bytes": self.limits.per_session_bytes,
-            "idle_ttl_s": self.limits.idle_s or None,
-            "active_pin_ttl_s": self.limits.pin_s,
-            "entries": len(self._sessions),
-            "total_nbytes": self.nbytes,
-            "lease_entries": len(leases),
-            "lease_nbytes": sum(lease.nbytes for lease in leases),
-            "prefixes": [
-                {
-                    "session_id": session.conversation,
-                    "prefix_len": len(session.ids),
-                    "nbytes": session.nbytes,
-                    "boundaries": [c.position for c in session.checkpoints],
-                }
-                for session in self._sessions
-            ],
-        }
+    def limit_to(self, limits: BankLimits) -> None:
+        """Other limits from now on; what they do not hold is dropped."""
+        self.limits = limits
+        self._fit()
 
     def known_turns(
         self, model: str, conversation: str | None, pointer: str | None

@@ -60,12 +60,13 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="folder that holds the mtplx package")
     parser.add_argument("--parts", nargs="+", default=["opening", "codec", "conversation"])
     parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--contenders", nargs="+", help="llm-mtplx, save_prompt_cache, mtplx")
     args = parser.parse_args()
     base = Path(tempfile.mkdtemp(dir=args.dir))
     parts: dict[str, Callable[[], Any]] = {
         "opening": lambda: opening(base / "opening"),
         "codec": codec,
-        "conversation": lambda: conversations(base, args.turns, args.peer),
+        "conversation": lambda: conversations(base, args.turns, args.peer, args.contenders),
     }
     report: dict[str, Any] = {"machine": machine()}
     try:
@@ -176,7 +177,9 @@ def seconds(action: Callable[[], object], repeats: int = 15) -> float:
     return statistics.median(took)
 
 
-def conversations(base: Path, turns: int, peer: Path | None) -> dict[str, Any]:
+def conversations(
+    base: Path, turns: int, peer: Path | None, chosen: list[str] | None
+) -> dict[str, Any]:
     contenders: dict[str, Callable[[Path, int], dict[str, Any]]] = {
         "llm-mtplx": ours,
         "save_prompt_cache": prompt_cache,
@@ -187,7 +190,8 @@ def conversations(base: Path, turns: int, peer: Path | None) -> dict[str, Any]:
         contenders["mtplx"] = peer_tier
         (found,) = importlib.metadata.distributions(name="mtplx", path=[str(peer)])
         report["mtplx_version"] = found.version
-    for name, run in contenders.items():
+    for name in chosen or contenders:
+        run = contenders[name]
         report[name] = run(base / name, turns)
         shutil.rmtree(base / name)
     return report

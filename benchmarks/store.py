@@ -295,7 +295,8 @@ def peer_tier(cache_dir: Path, turns: int) -> dict[str, Any]:
     caches, ids = mlx_caches(), tokens(turns * TURN, 1)
     hidden = mx.random.normal((1, 1, 5120)).astype(mx.bfloat16)
     for turn in range(1, turns + 1):
-        boundary = snapshot([cache for cache in caches if isinstance(cache, ArraysCache)])
+        boundaries = [ArraysCache(2) for _ in range(RECURRENT)]  # within the prompt: no turn's end
+        a_turn(boundaries)
         a_turn(caches)
         shot = snapshot(caches[:-1])
         entry = SimpleNamespace(
@@ -307,7 +308,7 @@ def peer_tier(cache_dir: Path, turns: int) -> dict[str, Any]:
             logits=mx.zeros((1, 1, 248_320), mx.bfloat16),
             hidden=hidden,
             mtp_history_snapshot=snapshot(caches[-1:]),
-            gdn_boundaries=[((turn - 1) * TURN, boundary, hidden)] if turn > 1 else [],
+            gdn_boundaries=[(turn * TURN - 64, snapshot(boundaries), hidden)],
             has_recurrent=True,
             snapshot_epoch=turn * TURN,
             mtp_snapshot_epoch=turn * TURN,

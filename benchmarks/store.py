@@ -60,12 +60,13 @@ def main() -> None:
     parser.add_argument("--peer", type=Path, help="folder that holds the mtplx package")
     parser.add_argument("--parts", nargs="+", default=["opening", "codec", "conversation"])
     parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--contenders", nargs="+", help="llm-mtplx, save_prompt_cache, mtplx")
     args = parser.parse_args()
     base = Path(tempfile.mkdtemp(dir=args.dir))
     parts: dict[str, Callable[[], Any]] = {
         "opening": lambda: opening(base / "opening"),
         "codec": codec,
-        "conversation": lambda: conversations(base, args.turns, args.peer),
+        "conversation": lambda: conversations(base, args.turns, args.peer, args.contenders),
     }
     report: dict[str, Any] = {"machine": machine()}
     try:
@@ -176,7 +177,9 @@ def seconds(action: Callable[[], object], repeats: int = 15) -> float:
     return statistics.median(took)
 
 
-def conversations(base: Path, turns: int, peer: Path | None) -> dict[str, Any]:
+def conversations(
+    base: Path, turns: int, peer: Path | None, chosen: list[str] | None
+) -> dict[str, Any]:
     contenders: dict[str, Callable[[Path, int], dict[str, Any]]] = {
         "llm-mtplx": ours,
         "save_prompt_cache": prompt_cache,
@@ -187,7 +190,8 @@ def conversations(base: Path, turns: int, peer: Path | None) -> dict[str, Any]:
         contenders["mtplx"] = peer_tier
         (found,) = importlib.metadata.distributions(name="mtplx", path=[str(peer)])
         report["mtplx_version"] = found.version
-    for name, run in contenders.items():
+    for name in chosen or contenders:
+        run = contenders[name]
         report[name] = run(base / name, turns)
         shutil.rmtree(base / name)
     return report
@@ -291,7 +295,8 @@ def peer_tier(cache_dir: Path, turns: int) -> dict[str, Any]:
     caches, ids = mlx_caches(), tokens(turns * TURN, 1)
     hidden = mx.random.normal((1, 1, 5120)).astype(mx.bfloat16)
     for turn in range(1, turns + 1):
-        boundary = snapshot([cache for cache in caches if isinstance(cache, ArraysCache)])
+        boundaries = [ArraysCache(2) for _ in range(RECURRENT)]  # within the prompt: no turn's end
+        a_turn(boundaries)
         a_turn(caches)
         shot = snapshot(caches[:-1])
         entry = SimpleNamespace(
@@ -303,7 +308,7 @@ def peer_tier(cache_dir: Path, turns: int) -> dict[str, Any]:
             logits=mx.zeros((1, 1, 248_320), mx.bfloat16),
             hidden=hidden,
             mtp_history_snapshot=snapshot(caches[-1:]),
-            gdn_boundaries=[((turn - 1) * TURN, boundary, hidden)] if turn > 1 else [],
+            gdn_boundaries=[(turn * TURN - 64, snapshot(boundaries), hidden)],
             has_recurrent=True,
             snapshot_epoch=turn * TURN,
             mtp_snapshot_epoch=turn * TURN,

@@ -15,10 +15,13 @@ def hold(root: StoreRoot, writer: str) -> int:
     """Take the lock of this writer, to be given back by `release`. Raises OSError."""
     folder = root.open_dir("writers", create=True)
     try:
-        handle = os.open(f"{writer}.lock", _FLAGS, FILE_MODE, dir_fd=folder)
+        # Its name is there only once it is held: nobody may take a new one for a dead one.
+        name = f"{writer}.lock"
+        handle = os.open(f".{name}", _FLAGS, FILE_MODE, dir_fd=folder)
+        _held.add(handle)
         os.fchmod(handle, FILE_MODE)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _held.add(handle)
+        os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)
         return handle
     finally:
         os.close(folder)

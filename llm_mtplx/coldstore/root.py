@@ -99,7 +99,9 @@ class StoreRoot:
             return
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
-        # Another process may be half-way through `create`.
+        # Another process may be half-way through `create`, or have come to its end meanwhile.
+        if MARKER in names:
+            return
         ours = (*AREAS, TAG)
         if not all(name in ours or name.startswith(f".{MARKER}-") for name in names):
             raise StoreError("not_a_store", f"{self.path} has no {MARKER} file but other content")

@@ -17,6 +17,7 @@ from .coldstore import StoreLimits
 from .settings import PREFIX, settings_path
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+DURATIONS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +28,13 @@ def parse_size(value: Any) -> Any:
     return int(float(match[1]) * UNITS[match[2].upper()]) if match else value
 
 
+def parse_seconds(value: Any) -> Any:
+    """``10m`` and the like, as seconds."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(value).strip().lower())
+    return float(match[1]) * DURATIONS[match[2]] if match else value
+
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)]
 Bytes = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
 
 
@@ -51,6 +59,10 @@ class Limits(BaseModel):
     )
     active_pin_ttl_s: float = Field(
         600, ge=0, description="Seconds a session over its RAM budget stays after its last turn"
+    )
+    keep_alive: Seconds = Field(
+        0,
+        description="How long the first call's engine stays for the next ones, as `10m`; 0 is off",
     )
 
 

@@ -65,10 +65,10 @@ class MtplxModel(_Shared, llm.Model):
         response: llm.Response,
         conversation: llm.Conversation | None,
     ) -> Iterator[StreamEvent]:
-        from .engine.engine import shared_engine
+        from .engine.choose import stream as start
 
         try:
-            events = shared_engine().stream(build_request(self.entry, prompt, conversation))
+            events = start(build_request(self.entry, prompt, conversation), stays=in_chat())
             with first_interrupt_in_chat(events.cancel), ProgressLine() as progress:
                 reply = _Reply(response, progress)
                 for event in events:
@@ -88,12 +88,12 @@ class AsyncMtplxModel(_Shared, llm.AsyncModel):
         response: llm.AsyncResponse,
         conversation: llm.AsyncConversation | None,
     ) -> AsyncGenerator[StreamEvent, None]:
-        from .engine.engine import shared_engine
+        from .engine.choose import astream
 
         with ProgressLine() as progress:
             request = build_request(self.entry, prompt, conversation)
             reply = _Reply(response, progress)
-            async for event in shared_engine().astream(request):
+            async for event in astream(request):
                 for out in reply.take(event):
                     yield out
 

@@ -40,6 +40,10 @@ class Answer:
         return self._scanner is not None and self._scanner.stopped
 
     @property
+    def stop_string(self) -> str | None:
+        return self._scanner.found if self._scanner is not None else None
+
+    @property
     def reasoning_tokens(self) -> int:
         return self._decoder.reasoning_tokens
 

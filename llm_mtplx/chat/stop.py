@@ -15,6 +15,7 @@ class StopScanner:
         self._held = ""
         self.emitted = 0  # characters passed on
         self.stopped = False
+        self.found: str | None = None  # the stop string that ended the text
 
     def add(self, text: str) -> str:
         """Returns what may be shown; nothing any more once stopped."""
@@ -22,11 +23,12 @@ class StopScanner:
             return ""
         buffer = self._held + text
         found = [(buffer.find(stop), stop) for stop in self._stops]
-        ends = [(start + len(stop), start) for start, stop in found if start >= 0]
+        ends = [(start + len(stop), start, stop) for start, stop in found if start >= 0]
         if ends:
+            _, start, self.found = min(ends)
             self.stopped = True
             self._held = ""
-            return self._pass(buffer[: min(ends)[1]])
+            return self._pass(buffer[:start])
         hold = self._possible_start(buffer)
         self._held = buffer[len(buffer) - hold :]
         return self._pass(buffer[: len(buffer) - hold])

@@ -14,7 +14,9 @@ COMMANDS = {
     "gc": "gc",
     "models": "models",
     "remove": "models",
+    "serve": "serve",
     "status": "status",
+    "stop": "serve",
     "tune": "tune",
     "warm": "warm",
 }

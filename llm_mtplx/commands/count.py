@@ -33,14 +33,10 @@ def count(json_: bool, **arguments: Any) -> None:
     Takes the arguments of 'llm prompt' and counts everything the model would read: history, system
     prompt, tools, the template's own tokens.
     """
-    from ..catalog.families import family_at
-    from ..chat.effort import with_effort
-    from ..chat.tokenizer import ChatTokenizer
+    from ..engine.count import count_tokens
 
     entry, request = request_of(arguments, piped())
-    tokenizer = ChatTokenizer(entry.path)
-    request, _ = with_effort(request, tokenizer, family_at(entry.path))
-    tokens = len(tokenizer.encode(tokenizer.render(request.messages, request.template_args)))
+    tokens = count_tokens(request)
     if json_:
         click.echo(json.dumps({"model": entry.model_id, "tokens": tokens}))
     else:

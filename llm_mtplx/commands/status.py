@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from ..coldstore import ColdStore, Conversation, DropReason, Report
+from ..coldstore import ColdStore, Conversation, Report
 from ..errors import MtplxError
+from ..groups import session_bank, ssd_session_cache, why_not_written
 from ..limits import limits, store_limits
 from ..llmlog import Reuse, conversation_names, reuse, total
 from ..sessions.budgets import bank_limits
@@ -17,36 +18,23 @@ from ..settings import cache_dir
 @click.command()
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def status(json_: bool) -> None:
-    """Show the conversations kept on disk, how much of them was reused, and the limits
+    """Show the engine that stays loaded, what is kept on disk and was reused, and the limits
 
     The hit rate is the share of all prompt tokens in llm's log that were not read again.
     """
+    engine = _engine()
     report = _open().report()
     names, reused = conversation_names(), reuse()
     kept = [_kept(each, names, reused) for each in report.conversations]
     everything = total(reused.values())
     if json_:
-        groups = {
-            "session_bank": session_bank(),
-            "ssd_session_cache": {**_ssd(report), "conversations": kept, **_reuse(everything)},
-        }
-        click.echo(json.dumps(groups, indent=2))
+        disk = {**ssd_session_cache(report), "conversations": kept, **_reuse(everything)}
+        resident = engine or {"engine": None, "session_bank": session_bank(bank_limits())}
+        click.echo(json.dumps({**resident, "ssd_session_cache": disk}, indent=2))
         return
+    if engine is not None:
+        _print_engine(engine)
     _print(report, kept, everything)
-
-
-def session_bank() -> dict[str, Any]:
-    """The sessions in RAM: they live and die with a process, and none runs here."""
-    told = bank_limits()
-    return {
-        "max_entries": told.entries,
-        "max_bytes": told.total_bytes,
-        "per_session_max_bytes": told.per_session_bytes,
-        "idle_ttl_s": told.idle_s or None,
-        "active_pin_ttl_s": told.pin_s,
-        "entries": 0,
-        "total_nbytes": 0,
-    }
 
 
 def _kept(each: Conversation, names: dict[str, str], reused: dict[str, Reuse]) -> dict[str, Any]:
@@ -71,28 +59,23 @@ def _reuse(told: Reuse) -> dict[str, Any]:
     }
 
 
-def _ssd(report: Report) -> dict[str, Any]:
-    told = limits()
-    return {
-        "enabled": told.cache == "on",
-        "dir": report.path,
-        "restorable": report.reason in (None, "store_absent"),
-        "last_miss_reason": report.reason,
-        "physical_bytes": report.nbytes,
-        "blocks": report.blocks,
-        "checkpoints": report.checkpoints,
-        "other_bytes": report.other_bytes,
-        "max_bytes": report.max_bytes,
-        "effective_max_bytes": report.cap_bytes,
-        "largest_session_bytes": report.largest_bytes,
-        "disk_state": report.disk_state,
-        "disk_free_bytes": report.free_bytes,
-        "low_disk": report.disk_state == "full",
-        "written_last_hour_bytes": report.written_last_hour,
-        "pending_writes": report.announced,
-        "skips_writes": _why_not_written(report),
-        "limits": told.model_dump(),
-    }
+def _engine() -> dict[str, Any] | None:
+    from ..engine.attach import NoEngine, ask
+
+    try:
+        return ask("status")
+    except NoEngine:
+        return None
+
+
+def _print_engine(told: dict[str, Any]) -> None:
+    engine = told["engine"]
+    doing = f"idle for {engine['idle_s']:.0f} s"
+    if engine["running"]:
+        doing = f"{engine['running']['phase']}, {engine['waiting']} waiting"
+    where = f" at {told['address']}" if told["address"] else ""
+    models = ", ".join(f"{m['id']} ({size(m['bytes'])})" for m in engine["models"])
+    click.echo(f"Engine: process {told['pid']}{where}, {doing}; loaded: {models or 'nothing yet'}")
 
 
 def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> None:
@@ -123,20 +106,12 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
         f"{size(report.written_last_hour)} of {size(limits().write_budget_per_hour)} written in "
         "the last hour"
     )
-    if skipped := _why_not_written(report):
+    if skipped := why_not_written(report):
         click.echo(f"Nothing is written now: {skipped}. What is kept is still read.")
 
 
 def percent(share: float | None) -> str:
     return "  - " if share is None else f"{share:4.0%}"
-
-
-def _why_not_written(report: Report) -> DropReason | None:
-    if report.disk_state == "full":
-        return "low_disk"
-    if report.reason is None and report.written_last_hour >= limits().write_budget_per_hour:
-        return "write_budget"
-    return None
 
 
 @click.command()

@@ -1,14 +1,13 @@
 """The engine: one thread that owns MLX, the resident models and the queue of turns."""
 
-import asyncio
 import atexit
-import contextlib
 import logging
 import os
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import cached_property
@@ -17,13 +16,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import EngineError, MtplxError, RequestError
 from .blas import preload
-from .protocol import Event, Failed, Finished, Notice, Progress, Request
+from .fair import FairQueue
+from .observe import Observer
+from .protocol import Event, Failed, Finished, Notice, Progress, Request, Restored
+from .streams import AsyncEventStream, EventStream, Job
 
 if TYPE_CHECKING:
-    from ..coldstore import ColdStore
-    from ..sessions.bank import Bank
-    from ..sessions.keeper import Keeper
-    from .load import LoadedModel
+    from .ahead import Ahead
+    from .residents import Residents
     from .tuning import Measured
     from .turn import Turn
     from .verify import Verified
@@ -34,54 +34,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 EXIT_WAIT_S = 3.0
-
-
-class Job:
-    """A request on its way through the engine. ``sink`` is called on the engine's thread."""
-
-    def __init__(self, request: Request, sink: Callable[[Event], None]) -> None:
-        self.request = request
-        self.sink = sink
-        self.abandoned = False  # nobody waits for the end any more
-        self._cancelled = threading.Event()
-
-    def cancel(self) -> None:
-        """Stop within one round. Harmless after the end."""
-        self._cancelled.set()
-
-    def abandon(self) -> None:
-        """As ``cancel``, and nothing of the answer is kept unless it has ended already."""
-        self.abandoned = True
-        self._cancelled.set()
-
-    @property
-    def cancelled(self) -> bool:
-        return self._cancelled.is_set()
-
-
-class EventStream:
-    """The events of one turn, for one reader; the last is Finished."""
-
-    def __init__(self, job: Job, events: "queue.SimpleQueue[Event]") -> None:
-        self._job = job
-        self._events = events
-
-    def cancel(self) -> None:
-        """Let the turn end within one round; its Finished still comes."""
-        self._job.cancel()
-
-    def __iter__(self) -> Iterator[Event]:
-        """Leaving the loop abandons the turn. Raises what the turn failed with."""
-        try:
-            while True:
-                event = self._events.get()
-                if isinstance(event, Failed):
-                    raise event.error
-                yield event
-                if isinstance(event, Finished):
-                    return
-        finally:
-            self._job.abandon()
+AHEAD = 16  # ended turns whose next ones may be read ahead
 
 
 class Engine:
@@ -89,10 +42,12 @@ class Engine:
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
-        self._models: dict[Path, LoadedModel] = {}
-        self._keepers: dict[Path, Keeper] = {}
+        self.observer = Observer()
+        self._tasks: FairQueue[Callable[[], object]] = FairQueue()
+        self._jobs: set[Job] = set()  # neither begun nor given up
         self._current: Job | None = None
+        self._ahead: deque[Ahead] = deque(maxlen=AHEAD)
+        self.stays = False  # whether this process is there for turns to come
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
         self._thread.start()
@@ -112,42 +67,59 @@ class Engine:
         self._put(task)
         return future.result()
 
-    def _submit(self, request: Request, sink: Callable[[Event], None]) -> Job:
+    @property
+    def waiting(self) -> int:
+        """How many turns wait for their beginning."""
+        return sum(not job.cancelled for job in tuple(self._jobs))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is done, asked for or to be read ahead."""
+        return self._current is None and not self._jobs and not self._ahead
+
+    @property
+    def idle_s(self) -> float:
+        """How long there has been nothing to do."""
+        if self._current is not None or self._jobs:
+            return 0.0
+        return time.monotonic() - self.observer.last_turn
+
+    def tidy(self, unload_after_s: float) -> None:
+        """Drop sessions and models that nobody has used for long."""
+
+        def task() -> None:
+            self._residents.tidy(unload_after_s)
+            self._publish()
+
+        if "_residents" in self.__dict__:
+            self._put(task)
+
+    def _submit(self, request: Request, sink: Callable[[Event], None], client: str = "") -> Job:
         job = Job(request, sink)
-        self._put(lambda: self._serve(job))
+        if self._current is not None:
+            sink(Progress("waiting"))
+        self._jobs.add(job)
+        self._put(lambda: self._serve(job), client)
         return job
 
-    def _put(self, task: Callable[[], object]) -> None:
+    def _put(self, task: Callable[[], object], client: str = "") -> None:
         if self._closed:
             raise EngineError("The engine has stopped because this process is ending.")
-        self._tasks.put(task)
+        self._tasks.put(task, client)
 
     def stream(self, request: Request) -> "EventStream":
         """Start a turn and read its events from another thread."""
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         return EventStream(self._submit(request, events.put), events)
 
-    async def astream(self, request: Request) -> AsyncIterator[Event]:
-        """As ``stream``, for a running event loop."""
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Event] = asyncio.Queue()
-
-        def sink(event: Event) -> None:
-            # A loop that was closed has nobody left who listens.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(events.put_nowait, event)
-
-        job = self._submit(request, sink)
-        try:
-            while True:
-                event = await events.get()
-                if isinstance(event, Failed):
-                    raise event.error
-                yield event
-                if isinstance(event, Finished):
-                    return
-        finally:
-            job.abandon()
+    def astream(
+        self, request: Request, client: str = "", alive_s: float | None = None
+    ) -> AsyncEventStream:
+        """As ``stream``, for a running event loop. The turns of a client do not keep those of
+        another waiting."""
+        events = AsyncEventStream(alive_s)
+        events.job = self._submit(request, events.sink, client)
+        return events
 
     def close(self) -> None:
         """Cancel what runs and wait until the thread is idle, a stated time at most.
@@ -165,7 +137,8 @@ class Engine:
         idle = threading.Event()
         self._tasks.put(idle.set)
         idle.wait(EXIT_WAIT_S)
-        store = self.__dict__.get("_store")
+        residents = self.__dict__.get("_residents")
+        store = residents.__dict__.get("store") if residents is not None else None
         if store is not None:
             from ..limits import limits
 
@@ -175,15 +148,24 @@ class Engine:
     def _run(self) -> None:
         preload()
         while True:
-            self._tasks.get()()
+            task = self._tasks.get(wait=self._closed or not self._ahead)
+            if task is not None:
+                task()
+            else:
+                self._read_ahead(self._ahead[-1])
+                self._ahead.pop()
 
     def _serve(self, job: Job) -> None:
-        if self._closed:
-            return
-        if job.cancelled:
-            job.sink(Failed(EngineError("The answer was stopped before it began.")))
-            return
         self._current = job
+        self._jobs.discard(job)
+        if self._closed or job.cancelled:
+            job.sink(Failed(EngineError("The answer was stopped before it began.")))
+        else:
+            self._answer(job)
+        self._current = None
+
+    def _answer(self, job: Job) -> None:
+        self.observer.begin(job.request)
         turn = None
         try:
             turn = self._turn(job)
@@ -194,70 +176,89 @@ class Engine:
             wrapped = EngineError(f"The engine failed: {type(error).__name__}: {error}")
             wrapped.__cause__ = error
             turn, event = None, Failed(wrapped)
-        self._current = None
         dropped = job.abandoned
+        if isinstance(event, Finished):
+            self.observer.finish(job.request, event)
+        else:
+            self.observer.fail()
         job.sink(event)
         if turn is not None:
-            self._keep(turn, dropped)
+            self._keep(turn, job.request, dropped)
+        self._publish()
 
     def _turn(self, job: Job) -> "Turn":
         from .turn import Turn
 
-        model = self._resident(job)
-        keeper = self._keepers[job.request.folder]
-        return Turn(model, job.request, keeper, job.sink, lambda: job.cancelled)
+        request, residents = job.request, self._residents
+        turn: Turn | None = None
 
-    def _keep(self, turn: "Turn", dropped: bool) -> None:
+        def emit(event: Event) -> None:
+            if isinstance(event, Progress):
+                self.observer.progress(event.phase, event.done, event.total)
+            elif isinstance(event, Restored):
+                self.observer.progress("reading", event.tokens, event.prompt_tokens)
+            elif turn is not None:
+                self.observer.progress("answering", turn.answer.tokens)
+            job.sink(event)
+
+        resident = residents.get(
+            request.model_id,
+            request.folder,
+            lambda line: emit(Notice(line)),
+            lambda: emit(Progress("loading")),
+            lambda: job.cancelled,
+        )
+        keeper = residents.keeper(resident, request.salt)
+        turn = Turn(resident.model, request, keeper, emit, lambda: job.cancelled)
+        return turn
+
+    def _keep(self, turn: "Turn", request: Request, dropped: bool) -> None:
         """The answer is out: what goes wrong from here on is a state less, not an error."""
         try:
             if dropped:
                 turn.drop_answer()
             else:
                 turn.keep()
+                self._look_ahead(turn, request)
         except Exception as error:
             logger.warning("a turn's state was not kept: %r", error)
 
+    def _look_ahead(self, turn: "Turn", request: Request) -> None:
+        from .ahead import Ahead
+
+        if self.stays and request.cache == "on":
+            ids = turn.onward()
+            if ids:
+                self._ahead.append(Ahead(request, turn.model.key, ids))
+
+    def _read_ahead(self, ahead: "Ahead") -> None:
+        from .ahead import read
+
+        resident = self._residents.find(ahead.request.folder)
+        if resident is None or resident.model.key != ahead.model:
+            return
+        keeper = self._residents.keeper(resident, ahead.request.salt)
+        try:
+            read(resident.model, keeper, ahead, lambda: bool(self._tasks.waiting()))
+        except Exception as error:
+            logger.warning("the next turn's beginning was not read ahead: %r", error)
+        self._publish()
+
+    def _publish(self) -> None:
+        if not self.stays:
+            return
+        from .picture import picture
+
+        try:
+            self.observer.memory = picture(self._residents)
+        except Exception as error:
+            logger.warning("the engine's memory could not be described: %r", error)
+
     @cached_property
-    def _sessions(self) -> "Bank":
-        from .memory import bank
+    def _residents(self) -> "Residents":
+        from .residents import Residents
 
-        return bank()
-
-    @cached_property
-    def _store(self) -> "ColdStore | None":
-        from .memory import store
-
-        return store()
-
-    def _resident(self, job: Job) -> "LoadedModel":
-        folder = job.request.folder
-        if folder not in self._models:
-            job.sink(Progress("loading"))
-            model = self._load(folder, lambda line: job.sink(Notice(line)), lambda: job.cancelled)
-            self._add(folder, model)
-        return self._models[folder]
-
-    def _add(self, folder: Path, model: "LoadedModel") -> None:
-        from .memory import keeper
-
-        self._models[folder] = model
-        self._keepers[folder] = keeper(model, self._sessions, self._store)
-
-    def _load(
-        self,
-        folder: Path,
-        notice: Callable[[str], None],
-        cancelled: Callable[[], bool] = lambda: False,
-    ) -> "LoadedModel":
-        from ..catalog import fit, footprint, machine
-        from .load import load
-        from .tuning import recorded_depth
-
-        model = load(folder, notice, cancelled)
-        plan = fit.plan(machine.memory_bytes(), footprint.of_folder(model.folder))
-        model = replace(model, context_window=min(model.context_window, plan.window))
-        depth = recorded_depth(model.folder)
-        return model if depth is None else replace(model, depth=depth, break_even=0.0)
+        return Residents()
 
     def verify(self, folder: Path, notice: Callable[[str], None]) -> "Verified":
         """Compare one answer cold, from RAM, from SSD and without drafts."""
@@ -265,9 +266,7 @@ class Engine:
         def task() -> "Verified":
             from .verify import verify
 
-            if folder not in self._models:
-                self._add(folder, self._load(folder, notice))
-            return verify(self._models[folder])
+            return verify(self._residents.get(folder.name, folder, notice).model)
 
         return self.call(task)
 
@@ -277,10 +276,9 @@ class Engine:
         def task() -> "Warmed":
             from .warm import warm
 
-            folder = requests[0].folder
-            if folder not in self._models:
-                self._add(folder, self._load(folder, notice))
-            return warm(self._models[folder], self._keepers[folder], requests)
+            first = requests[0]
+            resident = self._residents.get(first.model_id, first.folder, notice)
+            return warm(resident.model, self._residents.keeper(resident, first.salt), requests)
 
         return self.call(task)
 
@@ -290,18 +288,26 @@ class Engine:
         """Measure which depth is fastest, save it, and use it from now on."""
 
         def task() -> "Measured":
+            from .hello import folder_identity
             from .load import load
             from .tuning import measure, save
 
+            identity = folder_identity(folder)
             model = load(folder, notice)
             if model.head is None:
                 raise RequestError(f"{folder} has no MTP head: there is no depth to tune.")
             measured = measure(model, tokens, repeats)
             save(model.folder, measured)
-            self._add(folder, replace(model, depth=measured.depth, break_even=0.0))
+            tuned = replace(model, depth=measured.depth, break_even=0.0)
+            self._residents.add(folder.name, folder, tuned, identity)
             return measured
 
         return self.call(task)
+
+
+def started_engine() -> Engine | None:
+    """This process's engine if it has one."""
+    return _engine
 
 
 _engine: Engine | None = None

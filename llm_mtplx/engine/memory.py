@@ -1,7 +1,12 @@
 """What the engine remembers turns with: the bank, the store, and a keeper for each model."""
 
+import gc
 import time
+from pathlib import Path
 
+import mlx.core as mx
+
+from ..catalog import machine
 from ..coldstore import ColdStore
 from ..limits import limits, store_limits
 from ..sessions.bank import Bank
@@ -12,6 +17,21 @@ from ..settings import cache_dir
 from ..speculative.decoder import KERNEL_CHUNK, OPS_CHUNK
 from .facts import facts
 from .load import LoadedModel
+
+
+def weights_budget() -> int:
+    """What the weights of all loaded models may take: what ``bank`` leaves them."""
+    return machine.memory_bytes() * 3 // 4
+
+
+def weights_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*.safetensors") if file.is_file())
+
+
+def clear() -> None:
+    """Give memory that nothing uses any more back to the system."""
+    gc.collect()
+    mx.clear_cache()
 
 
 def bank() -> Bank:
@@ -25,7 +45,8 @@ def store() -> ColdStore | None:
     return ColdStore(cache_dir(), store_limits())
 
 
-def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None) -> Keeper:
+def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None, salt: str = "") -> Keeper:
+    """``salt``: states made under one are used under no other."""
     persistence = None
     if store is not None:
         told = facts()
@@ -41,9 +62,9 @@ def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None) -> Keeper:
                 "dtype": dtype,
                 "head": model.head is not None,
                 "chunks": [KERNEL_CHUNK, OPS_CHUNK],
-                "salt": "",
+                "salt": salt,
             },
         )
         persistence = Persistence(store, lambda: fingerprint.value, limits().min_tokens)
     tokenizer = model.tokenizer
-    return Keeper(bank, model.key, tokenizer.decode, tokenizer.message_start, persistence)
+    return Keeper(bank, model.key + salt, tokenizer.decode, tokenizer.message_start, persistence)

@@ -15,11 +15,13 @@ class Request:
     folder: Path
     messages: list[dict[str, Any]]  # as the chat template takes them
     template_args: dict[str, Any] = field(default_factory=dict)
+    prompt: str | None = None  # text to go on from as it stands, in the place of messages
     # Where to look first; never what decides.
     conversation: str | None = None
     pointer: str | None = None  # the latest earlier answer's Finished.pointer
     cache: Literal["on", "write-only", "off"] = "on"
     persist: bool = True  # False where llm does not log: then nothing reaches the SSD
+    salt: str = ""  # states made under one are used under no other
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -29,6 +31,7 @@ class Request:
     frequency_penalty: float | None = None
     seed: int | None = None
     stop: tuple[str, ...] = ()
+    calls: bool = True  # whether the tools that are declared may be called
     max_tokens: int | None = None
     depth: int | None = None
     reasoning_effort: str | None = None
@@ -106,6 +109,7 @@ class Finished:
     prefill_s: float
     decode_s: float
     peak_memory: int  # bytes
+    stop_string: str | None = None  # the one that ended the answer
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,6 @@ from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.draws import Draws
-from ..speculative.masks import Masks
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .counts import Counts
@@ -48,7 +47,7 @@ from .protocol import (
     Text,
     ToolCall,
 )
-from .structured import check_complete, rules_for
+from .structured import check_complete, masks_for, rules_for
 
 
 class Turn:
@@ -70,7 +69,7 @@ class Turn:
         request, notice = with_effort(request, model.tokenizer, family_at(model.folder.path))
         if notice:
             emit(Notice(notice))
-        self._model = model
+        self.model = model
         self._request = request
         self._keeper = keeper
         self._emit = emit
@@ -84,7 +83,7 @@ class Turn:
         self._known_answers = keeper.known_answers(
             request.conversation, request.pointer, request.cache
         )
-        self._text = tokenizer.render(request.messages, request.template_args)
+        self._text = request.prompt or tokenizer.render(request.messages, request.template_args)
         self.prompt = self._encode(self._text)
         self._room = resolve_room(model, request, len(self.prompt))
         thinking = tokenizer.starts_in_reasoning(self.prompt)
@@ -101,7 +100,7 @@ class Turn:
         self._lease = self._taken.lease
         self._restore_s = time.perf_counter() - before
         # JSON of a schema holds no calls, whatever it looks like.
-        callable_tools = request.tools if self._rules is None else []
+        callable_tools = request.tools if request.calls and self._rules is None else []
         self.answer = Answer(
             AnswerDecoder(
                 tokenizer.token_bytes,
@@ -126,11 +125,11 @@ class Turn:
             draft_sampling=resolve_draft_sampling(
                 sampling, model.folder.contract.recommended_draft_sampler
             ),
-            masks=Masks(self._rules) if self._rules is not None else None,
+            masks=masks_for(model, request, self._rules),
         )
 
     def _encode(self, text: str) -> list[int]:
-        return encode_history(text, self._model.tokenizer.encode, self._known_answers)
+        return encode_history(text, self.model.tokenizer.encode, self._known_answers)
 
     def run(self) -> Finished:
         """Emit the answer as it comes; returns how the turn went.
@@ -145,15 +144,9 @@ class Turn:
 
     def _run(self) -> Finished:
         mx.reset_peak_memory()
-        self._emit(
-            Restored(
-                self._lease.position,
-                len(self.prompt),
-                self._taken.source,
-                self._taken.reason,
-                self._restore_s,
-            )
-        )
+        at, taken = self._lease.position, self._taken
+        told = Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s)
+        self._emit(told)
         prefilling = time.perf_counter()
         finish = self._read_prompt()
         first_token = prefilled = time.perf_counter()
@@ -189,6 +182,7 @@ class Turn:
             prefill_s=prefilled - prefilling,
             decode_s=time.perf_counter() - first_token,
             peak_memory=mx.get_peak_memory(),
+            stop_string=self.answer.stop_string,
         )
 
     def _saving(self) -> Iterator[bool]:
@@ -200,7 +194,7 @@ class Turn:
         """Forward what the bank did not have, leaving checkpoints on the way."""
         position = self._lease.position
         system, self._header = self._system_end(), self._answer_header()
-        if self._request.messages[-1]["role"] != "tool":
+        if [message["role"] for message in self._request.messages[-1:]] != ["tool"]:
             self._lease.session.asked = self._header
         rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
         self._roles = {system: "prefix", **dict.fromkeys(rungs, "ladder")}
@@ -218,12 +212,14 @@ class Turn:
         """Where the system prompt and the tools end, and what differs between conversations
         begins; 0 where there are none."""
         first_user = self._text.find("<|im_start|>user")
-        return len(self._model.tokenizer.encode(self._text[:first_user])) if first_user > 0 else 0
+        return len(self.model.tokenizer.encode(self._text[:first_user])) if first_user > 0 else 0
 
     def _answer_header(self) -> int:
         """Where the history ends, before anything of the generation prompt."""
-        tokenizer, request = self._model.tokenizer, self._request
-        history = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
+        tokenizer, request = self.model.tokenizer, self._request
+        history = request.prompt or tokenizer.render(
+            request.messages, request.template_args, generation_prompt=False
+        )
         if not self._text.startswith(history):
             return len(self.prompt)
         return len(self.prompt) - len(tokenizer.encode(self._text[len(history) :]))
@@ -267,13 +263,21 @@ class Turn:
             return len(self._line)
         onwards = [*request.messages, self._message, *results_for(self.answer.calls)]
         now = self._text[: self._text.rfind(ANSWER_START)] + known.message
-        later = self._model.tokenizer.render(onwards, request.template_args)
+        later = self.model.tokenizer.render(onwards, request.template_args)
         if later.startswith(now):
             return len(self._line)
         border = now.rfind("<|im_start|>", 0, common_length(now, later))
         rest = self._encode(self._text[max(border, 0) :])
         shared = self._lease.session.deepest(len(self.prompt) - len(rest))
         return shared.position if shared else 0
+
+    def onward(self) -> list[int]:
+        """What the next prompt begins with, where the template writes this line otherwise."""
+        if self._known is None or self.answer.calls or self._tip_position == len(self._line):
+            return []
+        onwards = [*self._request.messages, self._message, {"role": "user", "content": "x"}]
+        text = self.model.tokenizer.render(onwards, self._request.template_args)
+        return self._encode(text[: max(text.rfind("<|im_start|>user"), 0)])
 
     def _miss_reason(self) -> Reason | None:
         reason = self._taken.reason
@@ -290,8 +294,8 @@ class Turn:
 
     def _known_turn(self) -> KnownTurn | None:
         """This answer's whole message in the model's own ids; None where it has no exact text."""
-        tokenizer = self._model.tokenizer
-        opened = self._text.rfind(ANSWER_START)
+        tokenizer = self.model.tokenizer
+        opened = -1 if self._request.prompt else self._text.rfind(ANSWER_START)
         end = tokenizer.message_end
         if opened < 0 or end is None or not self.emitted:
             return None
@@ -334,7 +338,7 @@ class Turn:
         """The tokens that close the think block once its budget is spent; else none."""
         if self._thinking_left() > 0:
             return []
-        closing = self._model.tokenizer.encode(self.answer.end_of_thinking)
+        closing = self.model.tokenizer.encode(self.answer.end_of_thinking)
         closing = closing[: self._room - self.answer.tokens]
         self.decoder.force(closing)
         return closing
@@ -351,11 +355,11 @@ class Turn:
         if self._request.stop:
             # A stop string may begin in any token that is not wholly shown yet.
             self.decoder.hold = len(self.prompt) + self.answer.whole_tokens
-        losing = self._request.depth is None and counts.below(self._model.break_even)
+        losing = self._request.depth is None and counts.below(self.model.break_even)
         depth = 0 if counts.useless or losing else counts.depth
         # A round must not run past the thinking budget: ids do not depend on the depth.
         room = min(self._room - self.answer.tokens, self._thinking_left())
-        done = self.decoder.round(depth, int(room), self._model.eos_ids.__contains__)
+        done = self.decoder.round(depth, int(room), self.model.eos_ids.__contains__)
         was_useless = counts.useless
         counts.add(done)
         if counts.useless and not was_useless:
@@ -370,7 +374,7 @@ class Turn:
     def _take(self, tokens: list[int]) -> FinishReason | None:
         """Show newly emitted tokens; returns why the answer ends here, if it does."""
         self.emitted += tokens
-        ended = tokens[-1] in self._model.eos_ids
+        ended = tokens[-1] in self.model.eos_ids
         self._show(self.answer.add(tokens[:-1] if ended else tokens))
         if self.answer.stopped:
             return "stop"

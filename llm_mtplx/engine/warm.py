@@ -10,7 +10,7 @@ from ..chat.effort import with_effort
 from ..errors import RequestError
 from ..sessions.bank import common_prefix
 from ..sessions.keeper import Keeper
-from ..sessions.session import Checkpoint
+from ..sessions.session import UNKNOWN, Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
 from ..speculative.draws import Draws
@@ -42,7 +42,7 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
     keeper.wait_for_store(FINGERPRINT_WAIT_S)
     # A lookup leaves at least one token to forward.
     taken = keeper.take(
-        [*beginning, -1], None, set(), lambda: State.empty(model.trunk, model.head), "on", True
+        [*beginning, UNKNOWN], None, set(), lambda: State.empty(model.trunk, model.head), "on", True
     )
     session, position = taken.lease.session, taken.lease.position
     decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)

@@ -124,7 +124,7 @@ class Bank:
         ``said``: text, reasoning and calls of every assistant message of the prompt, to tell an
         edited history from one that the template rewrites.
         """
-        self._drop_idle()
+        self.drop_idle()
         wanted = pack(prompt)
         best: tuple[Checkpoint, Session] | None = None
         for session in sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used)):
@@ -170,6 +170,10 @@ class Bank:
         self._sessions.append(session)
         self._fit()
 
+    def unload(self, model: str) -> None:
+        """Forget every session of a model that is unloaded."""
+        self._sessions = [session for session in self._sessions if session.model != model]
+
     def _of(self, model: str) -> list[Session]:
         return [session for session in self._sessions if session.model == model]
 
@@ -205,7 +209,7 @@ class Bank:
         unchanged = inside and inside[0].said in said
         return Reason.TEMPLATE_REWRITES if unchanged else Reason.HISTORY_EDITED
 
-    def _drop_idle(self) -> None:
+    def drop_idle(self) -> None:
         now = self._clock()
         for session in self.leases:
             if session.last_used < now - self.limits.pin_s:

@@ -51,7 +51,7 @@ class Keeper:
         persistence: Persistence | None,
     ) -> None:
         self.bank = bank
-        self._model = model
+        self.model = model
         self._decode = decode
         self._message_start = message_start
         self._persistence = persistence
@@ -68,9 +68,9 @@ class Keeper:
         self._unread = None
         if mode != "on":
             return {}
-        turns = self.bank.known_turns(self._model, conversation, pointer)
+        turns = self.bank.known_turns(self.model, conversation, pointer)
         known: dict[str, Sequence[int]] = {m: turn.ids for m, turn in turns.items()}
-        if not self.bank.has(self._model, conversation, pointer):
+        if not self.bank.has(self.model, conversation, pointer):
             stored = self._stored_answers(conversation, pointer)
             known = {**known, **stored} if pointer is not None else {**stored, **known}
         return known
@@ -144,7 +144,7 @@ class Keeper:
         Without ``persist`` nothing is written to the store, not even that it was used.
         """
         if mode != "on":
-            lease = Lease(Session(self._model, conversation, empty()), None, Reason.CACHE_OFF)
+            lease = Lease(Session(self.model, conversation, empty()), None, Reason.CACHE_OFF)
             taken = Taken(lease, None, Reason.CACHE_OFF)
         else:
             taken = self._take(prompt, conversation, said, empty, persist)
@@ -162,13 +162,13 @@ class Keeper:
         persist: bool,
     ) -> Taken:
         packed = pack(prompt)
-        position = self.bank.best_position(self._model, packed)
+        position = self.bank.best_position(self.model, packed)
         stored, reason = self._from_store(prompt, position, conversation, empty, persist)
         if stored is not None:
             state, checkpoint = stored
-            session = Session(self._model, conversation, state, [checkpoint])
+            session = Session(self.model, conversation, state, [checkpoint])
             return Taken(Lease(session, checkpoint, reason), "ssd", reason)
-        lease = self.bank.take(self._model, packed, conversation, said, empty)
+        lease = self.bank.take(self.model, packed, conversation, said, empty)
         if lease.position == 0 and reason is not None:
             lease.reason = reason
         return Taken(lease, "ram" if lease.position else None, lease.reason)

@@ -32,6 +32,25 @@ class Rules(Protocol):
         """Take back the last ``tokens``."""
 
 
+class Without:
+    """Rules by which any token may come but one."""
+
+    def __init__(self, token: int, tokens: int) -> None:
+        self._token = token
+        bits = bytearray(b"\xff" * (tokens // 8) + bytes([(1 << tokens % 8) - 1]))
+        bits[token // 8] &= ~(1 << token % 8)
+        self._bits = bytes(bits)
+
+    def allowed(self) -> bytes:
+        return self._bits
+
+    def take(self, token: int) -> bool:
+        return token != self._token
+
+    def back(self, tokens: int) -> None:
+        """Nothing depends on what came before."""
+
+
 class Masks:
     """The rules of one answer, run ahead along the drafts and taken back for rejected ones."""
 

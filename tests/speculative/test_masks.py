@@ -9,7 +9,7 @@ import pytest
 
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Candidates, Sampling
-from llm_mtplx.speculative.masks import Masks
+from llm_mtplx.speculative.masks import Masks, Without
 from llm_mtplx.speculative.penalties import Penalties, PenaltySettings
 
 from ..tiny import random_trunk_and_head
@@ -224,3 +224,12 @@ def test_few_allowed_tokens_are_no_tie() -> None:
     *_, crowded = candidates.arrays
     assert not crowded.item()
     assert candidates.distributions()[0].ids.tolist() == [7]
+
+
+@pytest.mark.parametrize("tokens", [8, 11])
+def test_without_forbids_one_token_alone(tokens: int) -> None:
+    rules = Without(9 % tokens, tokens)
+    logits = Masks(rules).apply(mx.zeros((1, tokens)))
+    forbidden = [token for token in range(tokens) if logits[0, token].item() == -np.inf]
+    assert forbidden == [9 % tokens]
+    assert [rules.take(token) for token in range(tokens)].count(False) == 1

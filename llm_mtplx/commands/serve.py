@@ -1,0 +1,204 @@
+"""``llm mtplx serve | stop``: an engine that stays loaded."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from importlib.util import find_spec
+
+import click
+from click.core import ParameterSource
+
+from ..errors import MtplxError
+from ..limits import parse_seconds
+
+PORT = 8642
+STOP_S = 10.0
+
+
+def _seconds(ctx: click.Context, option: click.Parameter, value: str) -> float:
+    seconds = parse_seconds(value)
+    if not isinstance(seconds, float):
+        raise click.BadParameter(f"{value!r} is no duration; say 90s, 10m or 2h.")
+    return seconds
+
+
+@click.command()
+@click.option(
+    "--host", default="127.0.0.1", help="Where to listen; others need an API key", show_default=True
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
+@click.option(
+    "--http/--no-http", default=True, help="Whether other programs are served, or llm alone"
+)
+@click.option("--require-key", is_flag=True, help="Ask for the API key on this machine, too")
+@click.option(
+    "hosts", "--allow-host", multiple=True, help="A name by which clients may call this machine"
+)
+@click.option(
+    "--max-waiting",
+    type=click.IntRange(min=1),
+    default=64,
+    help="Requests that may wait",
+    show_default=True,
+)
+@click.option(
+    "--unload-after",
+    callback=_seconds,
+    default="1h",
+    help="Unload models unused for so long; 0 never does",
+    show_default=True,
+)
+@click.option(
+    "--keep-alive",
+    callback=_seconds,
+    default="0",
+    help="End when nothing was asked for so long; 0 never does",
+    show_default=True,
+)
+@click.option("--detach", is_flag=True, help="Stay in the background")
+@click.option(
+    "--print-service",
+    type=click.Choice(["launchd", "systemd"]),
+    help="Print a service file and exit",
+)
+@click.pass_context
+def serve(
+    ctx: click.Context,
+    host: str,
+    port: int,
+    http: bool,
+    require_key: bool,
+    hosts: tuple[str, ...],
+    max_waiting: int,
+    unload_after: float,
+    keep_alive: float,
+    detach: bool,
+    print_service: str | None,
+) -> None:
+    """Keep an engine loaded for llm, and serve programs that speak to OpenAI or Anthropic
+
+    llm finds it by itself and loads no model while it runs.
+    """
+    if http and (find_spec("starlette") is None or find_spec("uvicorn") is None):
+        if ctx.get_parameter_source("http") is not ParameterSource.DEFAULT:
+            raise MtplxError("Serving other programs needs: llm install 'llm-mtplx[server]'")
+        click.echo(
+            "Serving llm alone; other programs need: llm install 'llm-mtplx[server]'", err=True
+        )
+        http = False
+    options = _options(ctx)
+    if print_service:
+        from ..engine.service import service_file
+
+        click.echo(service_file(print_service, options))
+        return
+    if detach:
+        from ..engine.keepalive import log_path, start_engine
+
+        if http:
+            _make_key(host, require_key)
+        told = start_engine(options)
+        where = f" and listens at {told['address']}" if told["address"] else ""
+        click.echo(f"The engine stays in the background{where}; its log is {log_path()}.")
+        return
+    _run(host, port, http, require_key, hosts, max_waiting, unload_after, keep_alive)
+
+
+def _options(ctx: click.Context) -> list[str]:
+    """The options as given, for a process that is to stay."""
+    told: list[str] = []
+    for option in ctx.command.params:
+        assert isinstance(option, click.Option) and option.name
+        given = ctx.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+        if not given or option.name in ("detach", "print_service"):
+            continue
+        value = ctx.params[option.name]
+        if option.is_flag:
+            told.append(option.opts[0] if value else option.secondary_opts[0])
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                told += [option.opts[0], str(each)]
+    return told
+
+
+def _make_key(host: str, require_key: bool) -> None:
+    from ..server.keys import is_loopback, make_key
+
+    if require_key or not is_loopback(host):
+        made = make_key()
+        if made:
+            click.echo(f"Your API key, shown this once: {made}")
+
+
+def _run(
+    host: str,
+    port: int,
+    http: bool,
+    require_key: bool,
+    hosts: tuple[str, ...],
+    max_waiting: int,
+    unload_after: float,
+    keep_alive: float,
+) -> None:
+    from ..engine.engine import shared_engine
+    from ..engine.reside import reside
+    from ..engine.resident import Place
+
+    extra = address = None
+    place = Place()
+    try:
+        if http:
+            from ..server.run import Http
+
+            _make_key(host, require_key)
+            served = Http(shared_engine(), host, port, require_key, hosts, max_waiting)
+            extra, address = served.run, served.address
+        click.echo(f"Listening for llm{f' and at {address}' if address else ''}. Ctrl-C ends it.")
+    except BaseException:
+        place.close()
+        raise
+    asyncio.run(
+        reside(
+            shared_engine(),
+            place,
+            address=address,
+            keep_alive_s=keep_alive,
+            unload_after_s=unload_after,
+            extra=extra,
+        )
+    )
+
+
+@click.command()
+def stop() -> None:
+    "End the engine that 'serve' or LLM_MTPLX_KEEP_ALIVE has left running"
+    from ..engine.attach import NoEngine, ask
+    from ..engine.place import socket_path
+    from ..engine.resident import holder
+
+    pid = holder(socket_path())
+    if pid is None:
+        raise MtplxError("No engine is resident.")
+    with contextlib.suppress(NoEngine):
+        ask("stop")
+    if not _ended(pid):
+        # It does not listen any more.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        if not _ended(pid):
+            raise MtplxError(f"The engine does not end. Its process is {pid}: kill -9 {pid}")
+    click.echo("The engine has ended.")
+
+
+def _ended(pid: int) -> bool:
+    from ..engine.place import socket_path
+    from ..engine.resident import holder
+
+    deadline = time.monotonic() + STOP_S
+    while holder(socket_path()) == pid:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True

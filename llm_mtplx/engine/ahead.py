@@ -1,0 +1,54 @@
+"""Reading, while nobody waits, what the next prompt will begin with.
+
+Where a template writes an answer otherwise than it was made, the next turn would have to read the
+whole answer again before its own first new token. Lives on the engine's thread.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..sessions.keeper import Keeper
+from ..sessions.session import UNKNOWN, Checkpoint, go_back
+from ..speculative.decoder import Decoder
+from ..speculative.distributions import Sampling
+from ..speculative.draws import Draws
+from ..speculative.state import State
+from .load import LoadedModel
+from .protocol import Request
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A turn that has ended, and the ids that the next one of its conversation begins with."""
+
+    request: Request
+    model: str  # the loaded model's key
+    ids: list[int]
+
+
+def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bool]) -> bool:
+    """Keep the state after ``ahead.ids`` in RAM; False where somebody came in between."""
+    request = ahead.request
+    # A lookup leaves at least one token to forward.
+    taken = keeper.take(
+        [*ahead.ids, UNKNOWN],
+        request.conversation,
+        set(),
+        lambda: State.empty(model.trunk, model.head),
+        "on",
+        persist=False,
+    )
+    session, checkpoint = taken.lease.session, taken.lease.checkpoint
+    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
+    for _ in decoder.prefill(ahead.ids[taken.lease.position :]):
+        if busy():
+            break
+    done = decoder.state.position == len(ahead.ids)
+    if done:
+        decoder.settle()
+        session.checkpoints.append(Checkpoint.of(decoder.state))
+    elif checkpoint is not None:
+        go_back(decoder.state, checkpoint)
+    if done or checkpoint is not None:
+        keeper.give_back(session, None, "on")
+    return done

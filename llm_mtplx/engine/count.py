@@ -1,0 +1,28 @@
+"""How many tokens a prompt has. Needs the tokenizer, not MLX, and may run on any thread."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .hello import folder_identity
+from .protocol import Request
+
+if TYPE_CHECKING:
+    from ..chat.tokenizer import ChatTokenizer
+
+
+def count_tokens(request: Request) -> int:
+    """Everything the model would read: history, tools, the template's own tokens."""
+    from ..catalog.families import family_at
+    from ..chat.effort import with_effort
+
+    tokenizer = _tokenizer(request.folder, folder_identity(request.folder))
+    request, _ = with_effort(request, tokenizer, family_at(request.folder))
+    return len(tokenizer.encode(tokenizer.render(request.messages, request.template_args)))
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(folder: Path, identity: str) -> "ChatTokenizer":
+    from ..chat.tokenizer import ChatTokenizer
+
+    return ChatTokenizer(folder)

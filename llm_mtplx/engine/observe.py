@@ -1,0 +1,115 @@
+"""What the engine has done and is doing, for whoever watches it.
+
+Written on the engine's thread, read from any: what is handed out is never changed afterwards.
+Imports no MLX.
+"""
+
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from .protocol import Finished, Request
+
+RECENT_TURNS = 20
+TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+
+
+@dataclass
+class Totals:
+    """Since the engine began."""
+
+    turns: Counter[str] = field(default_factory=Counter)  # by how they ended
+    prompt_tokens: int = 0
+    restored: Counter[str] = field(default_factory=Counter)  # tokens, by where they came from
+    output_tokens: int = 0
+    decode_s: float = 0.0
+    prefill_s: float = 0.0
+    rounds: int = 0
+    drafted: Counter[int] = field(default_factory=Counter)  # by position in the draft
+    accepted: Counter[int] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)  # turns, by reason
+    ttft: Counter[float] = field(default_factory=Counter)  # turns, by the bucket's upper end
+    ttft_s: float = 0.0
+
+    def add(self, turn: Finished) -> None:
+        self.turns[turn.finish_reason] += 1
+        self.prompt_tokens += turn.prompt_tokens
+        self.output_tokens += turn.output_tokens
+        self.decode_s += turn.decode_s
+        self.prefill_s += turn.prefill_s
+        self.rounds += turn.rounds
+        self.drafted.update(dict(enumerate(turn.drafted)))
+        self.accepted.update(dict(enumerate(turn.accepted)))
+        if turn.source:
+            self.restored[turn.source] += turn.restored
+        if turn.miss_reason:
+            self.missed[turn.miss_reason] += 1
+        ends = [end for end in TTFT_BUCKETS_S if turn.ttft_s <= end]
+        self.ttft[ends[0] if ends else float("inf")] += 1
+        self.ttft_s += turn.ttft_s
+
+
+@dataclass
+class Running:
+    """The turn that runs now."""
+
+    model: str
+    phase: str
+    since: float  # time.monotonic()
+    done: int = 0
+    total: int = 0
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.began = time.time()
+        self.totals = Totals()
+        self.running: Running | None = None
+        self.memory: dict[str, Any] = {}  # models, session_bank and MLX's own, as last published
+        self.last_turn = time.monotonic()
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT_TURNS)
+
+    @property
+    def recent(self) -> list[dict[str, Any]]:
+        """The latest turns, newest first."""
+        return list(reversed(tuple(self._recent)))
+
+    def begin(self, request: Request) -> None:
+        self.running = Running(request.model_id, "waiting", time.monotonic())
+
+    def progress(self, phase: str, done: int = 0, total: int = 0) -> None:
+        running = self.running
+        if running is not None:
+            self.running = Running(running.model, phase, running.since, done, total)
+
+    def finish(self, request: Request, turn: Finished) -> None:
+        self._ended()
+        self.totals.add(turn)
+        self._recent.append(
+            {
+                "time": time.time(),
+                "model": request.model_id,
+                "finish_reason": turn.finish_reason,
+                "prompt_tokens": turn.prompt_tokens,
+                "cached": turn.restored,
+                "cached_from": turn.source,
+                "miss_reason": turn.miss_reason,
+                "output_tokens": turn.output_tokens,
+                "ttft_ms": round(turn.ttft_s * 1000, 1),
+                "generation_tps": round((turn.output_tokens - 1) / turn.decode_s, 1)
+                if turn.output_tokens > 1 and turn.decode_s > 0
+                else None,
+                "depth": turn.depth,
+                "drafted": turn.drafted,
+                "accepted": turn.accepted,
+            }
+        )
+
+    def fail(self) -> None:
+        self._ended()
+        self.totals.turns["error"] += 1
+
+    def _ended(self) -> None:
+        self.running = None
+        self.last_turn = time.monotonic()

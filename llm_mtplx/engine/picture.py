@@ -1,0 +1,41 @@
+"""What the engine holds in memory, as plain values. Runs on the engine's thread."""
+
+from typing import Any
+
+import mlx.core as mx
+
+from ..groups import session_bank
+from .memory import weights_budget
+from .residents import Residents
+
+
+def picture(residents: Residents) -> dict[str, Any]:
+    bank = residents.bank
+    sessions = bank.sessions
+    return {
+        "machine": residents.computed_with,
+        "models": [
+            {
+                "id": each.model_id,
+                "path": str(each.model.folder.path),
+                "bytes": each.nbytes,
+                "head": each.model.head is not None,
+                "depth": each.model.depth if each.model.head is not None else 0,
+                "context_window": each.model.context_window,
+            }
+            for each in residents.all
+        ],
+        "memory": {
+            "active_bytes": mx.get_active_memory(),
+            "cache_bytes": mx.get_cache_memory(),
+            "weights_budget_bytes": weights_budget(),
+        },
+        "session_bank": {
+            **session_bank(bank.limits),
+            "entries": len(sessions),
+            "total_nbytes": bank.nbytes,
+            "lease_entries": len(bank.leases),
+            "lease_nbytes": sum(session.nbytes for session in bank.leases),
+            "active_sessions": len({s.conversation for s in sessions if s.conversation}),
+        },
+    }

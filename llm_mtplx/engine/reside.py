@@ -1,0 +1,75 @@
+"""The life of a resident engine: until it is told to stop, or nobody has needed it for long."""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from .engine import Engine
+from .resident import Place, listen
+from .status import engine_status
+
+WATCH_S = 5.0
+
+Extra = Callable[[asyncio.Event], Awaitable[None]]
+
+
+async def reside(
+    engine: Engine,
+    place: Place,
+    *,
+    address: str | None,
+    keep_alive_s: float,
+    unload_after_s: float,
+    extra: Extra | None,
+) -> None:
+    """``extra`` runs beside the socket until the event it is given is set; its end is the end.
+    ``address`` is what it listens to, for status."""
+    engine.stays = True
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stopping.set)
+
+    async def answer(question: str) -> dict[str, Any]:
+        if question == "stop":
+            stopping.set()
+        return {"pid": os.getpid(), "address": address, **engine_status(engine)}
+
+    server = await listen(place, engine, answer)
+    tasks = [
+        asyncio.create_task(_watch(engine, place.path, keep_alive_s, unload_after_s, stopping)),
+        asyncio.create_task(stopping.wait()),
+    ]
+    if extra is not None:
+        tasks.append(asyncio.ensure_future(extra(stopping)))
+    try:
+        await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
+        stopping.set()
+        if extra is not None:
+            await tasks[-1]
+    finally:
+        tasks[0].cancel()
+        server.close()
+        place.close()
+
+
+async def _watch(
+    engine: Engine,
+    path: Path,
+    keep_alive_s: float,
+    unload_after_s: float,
+    stopping: asyncio.Event,
+) -> None:
+    while True:
+        limits = [seconds for seconds in (keep_alive_s, unload_after_s) if seconds]
+        await asyncio.sleep(min([WATCH_S, *(seconds / 4 for seconds in limits)]))
+        with contextlib.suppress(OSError):
+            os.utime(path)  # what tidies up /tmp goes by this
+        if keep_alive_s and engine.idle_s >= keep_alive_s:
+            stopping.set()
+        elif engine.idle:
+            engine.tidy(unload_after_s)

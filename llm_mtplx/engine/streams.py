@@ -1,0 +1,102 @@
+"""A turn on its way through the engine, and its events for one reader."""
+
+import asyncio
+import contextlib
+import queue
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator
+
+from .protocol import Event, Failed, Finished, Request
+
+
+class Job:
+    """A request on its way through the engine. ``sink`` is called on the engine's thread."""
+
+    def __init__(self, request: Request, sink: Callable[[Event], None]) -> None:
+        self.request = request
+        self.sink = sink
+        self.abandoned = False  # nobody waits for the end any more
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """Stop within one round. Harmless after the end."""
+        self._cancelled.set()
+
+    def abandon(self) -> None:
+        """As ``cancel``, and nothing of the answer is kept unless it has ended already."""
+        self.abandoned = True
+        self._cancelled.set()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled.is_set()
+
+
+class EventStream:
+    """The events of one turn, for one reader; the last is Finished."""
+
+    def __init__(self, job: Job, events: "queue.SimpleQueue[Event]") -> None:
+        self._job = job
+        self._events = events
+
+    def cancel(self) -> None:
+        """Let the turn end within one round; its Finished still comes."""
+        self._job.cancel()
+
+    def __iter__(self) -> Iterator[Event]:
+        """Leaving the loop abandons the turn. Raises what the turn failed with."""
+        try:
+            while True:
+                event = self._events.get()
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            self._job.abandon()
+
+
+class AsyncEventStream:
+    """The events of one turn, for one reader on the event loop it was started on."""
+
+    def __init__(self, alive_s: float | None) -> None:
+        """Every ``alive_s`` seconds there is a None among the events."""
+        self._loop = asyncio.get_running_loop()
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue()
+        self._alive_s = alive_s
+        self.job: Job | None = None
+
+    def sink(self, event: Event) -> None:
+        # A loop that was closed has nobody left who listens.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._events.put_nowait, event)
+
+    def cancel(self) -> None:
+        """Let the turn end within one round; its Finished still comes."""
+        if self.job is not None:
+            self.job.cancel()
+
+    def abandon(self) -> None:
+        if self.job is not None:
+            self.job.abandon()
+
+    async def __aiter__(self) -> AsyncGenerator[Event | None, None]:
+        """Leaving the loop abandons the turn. Raises what the turn failed with."""
+        self._show_life()
+        try:
+            while True:
+                event = await self._events.get()
+                if isinstance(event, Failed):
+                    raise event.error
+                yield event
+                if isinstance(event, Finished):
+                    return
+        finally:
+            self._alive_s = None
+            self.abandon()
+
+    def _show_life(self) -> None:
+        if self._alive_s is not None:
+            self._loop.call_later(self._alive_s, self._events.put_nowait, None)
+            self._loop.call_later(self._alive_s, self._show_life)

@@ -1,0 +1,71 @@
+"""``llm mtplx serve``, ``stop`` and keep-alive, as a user runs them."""
+
+import os
+import plistlib
+import subprocess
+import sys
+from pathlib import Path
+
+import click.testing
+from click.testing import CliRunner
+from llm.cli import cli
+
+from llm_mtplx.engine.attach import ask
+
+from ..resident import SERVE, TIMEOUT_S, resident
+
+
+def mtplx(*args: str) -> click.testing.Result:
+    return CliRunner().invoke(cli, ["mtplx", *args])
+
+
+def test_the_first_call_starts_an_engine_and_uses_it() -> None:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "llm", "-m", "mtplx-demo", "What is the capital of France?"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "LLM_MTPLX_KEEP_ALIVE": "5m", "LLM_MTPLX_DEBUG": "1"},
+            timeout=TIMEOUT_S,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "in this process" not in done.stderr
+        assert "Paris" in done.stdout
+        status = ask("status")
+        assert [model["id"] for model in status["engine"]["models"]] == ["mtplx-demo"]
+        assert status["address"] is None
+        shown = mtplx("status").stdout
+        assert f"Engine: process {status['pid']}, " in shown and "mtplx-demo" in shown
+    finally:
+        stopped = mtplx("stop")
+    assert stopped.stdout == "The engine has ended.\n"
+    again = mtplx("stop")
+    assert (again.exit_code, again.stderr) == (1, "Error: No engine is resident.\n")
+
+
+def test_there_is_one_engine_and_it_ends_by_itself(user_path: Path) -> None:
+    with resident(user_path, "--no-http", "--keep-alive", "20s") as first:
+        second = subprocess.run(
+            [*SERVE, "--no-http"], capture_output=True, text=True, timeout=TIMEOUT_S
+        )
+        assert second.returncode == 1
+        assert second.stderr.startswith("Error: An engine is resident already.")
+        assert ask("stop")["pid"] == first.pid
+        assert first.wait(TIMEOUT_S) == 0
+    with resident(user_path, "--no-http", "--keep-alive", "0.1s") as idle:
+        assert idle.wait(TIMEOUT_S) == 0
+
+
+def test_service_files_start_the_same() -> None:
+    options = ["--no-http", "--unload-after", "90s"]
+    told = mtplx("serve", *options, "--print-service", "launchd").stdout
+    command = plistlib.loads(told.encode())["ProgramArguments"]
+    assert command == [*SERVE, "--no-http", "--unload-after", "90.0"]
+    unit = mtplx("serve", *options, "--print-service", "systemd").stdout
+    assert f"ExecStart={' '.join(command)}\n" in unit
+
+
+def test_durations_are_checked() -> None:
+    refused = mtplx("serve", "--keep-alive", "soon")
+    assert refused.exit_code == 2
+    assert "'soon' is no duration" in refused.stderr

@@ -1,0 +1,234 @@
+"""POST /v1/chat/completions"""
+
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from starlette.requests import Request as HttpRequest
+from starlette.responses import JSONResponse, Response
+
+from ..catalog.entries import Entry
+from ..engine.protocol import Event, Finished, Reasoning, Request, Text, ToolCall
+from ..errors import MtplxError
+from . import tools
+from .body import Body, read
+from .content import Content, system_first
+from .errors import ApiError, of_turn, openai_shape
+from .gateway import Answer, Gateway, hint
+from .sampling import (
+    Effort,
+    Sampling,
+    Stops,
+    StreamOptions,
+    level,
+    stops,
+    template_thinking,
+)
+from .sse import ALIVE, DONE, frame
+from .structured import JsonObject, JsonSchema, PlainText, schema_of
+from .tools import Called, Tool, arguments
+from .usage import OPENAI_FINISH, openai_usage
+
+# They change nothing here.
+IGNORED = (
+    "parallel_tool_calls",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "safety_identifier",
+    "service_tier",
+    "store",
+    "verbosity",
+)
+
+
+class System(Body):
+    role: Literal["system", "developer"]
+    content: Content
+    name: str | None = None
+
+
+class User(Body):
+    role: Literal["user"]
+    content: Content
+    name: str | None = None
+
+
+class Call(Body):
+    id: str
+    type: Literal["function"] = "function"
+    function: Called
+    index: int | None = None
+
+
+class Assistant(Body):
+    role: Literal["assistant"]
+    content: Content = ""
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[Call] = Field(default=[])
+    name: str | None = None
+    annotations: list[Any] = Field(default=[])  # ignored, as they come back from answers
+
+
+class Result(Body):
+    role: Literal["tool"]
+    tool_call_id: str
+    content: Content
+    name: str | None = None
+
+
+Message = Annotated[System | User | Assistant | Result, Field(discriminator="role")]
+
+
+class TemplateArgs(Body):
+    enable_thinking: bool | None = None
+
+
+class ChatCompletion(Sampling):
+    messages: list[Message] = Field(min_length=1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+    stop: Stops = None
+    n: Literal[1] = 1
+    logprobs: Literal[False] = False
+    modalities: list[Literal["text"]] = Field(default=[])
+    stream_options: StreamOptions = StreamOptions()
+    tools: list[Tool] = Field(default=[])
+    tool_choice: Literal["auto", "none"] = "auto"
+    response_format: PlainText | JsonObject | JsonSchema = Field(
+        default=PlainText(type="text"), discriminator="type"
+    )
+    reasoning_effort: Effort = None
+    chat_template_kwargs: TemplateArgs = TemplateArgs()
+    metadata: dict[str, str] = Field(default={})
+    user: str | None = None
+    prompt_cache_key: str | None = None
+
+
+async def chat_completions(http: HttpRequest) -> Response:
+    gateway: Gateway = http.app.state.gateway
+    body = await read(http, ChatCompletion, IGNORED)
+    entry = gateway.entry(body.model)
+    named = hint(http, body.metadata, body.prompt_cache_key, body.user)
+    live = gateway.begin(http, request_of(body, entry), named)
+    about = _About(entry, body)
+    if body.stream:
+        return await live.stream(about.frames)
+    return JSONResponse(about.whole(await live.whole()))
+
+
+def request_of(body: ChatCompletion, entry: Entry) -> Request:
+    functions = [tool.function for tool in body.tools]
+    return Request(
+        model_id=entry.model_id,
+        folder=entry.path,
+        messages=system_first(_template_messages(body.messages)),
+        template_args={
+            **tools.template_args(entry.path, functions),
+            **template_thinking(body.reasoning_effort),
+            **body.chat_template_kwargs.model_dump(exclude_none=True),
+        },
+        stop=stops(body.stop),
+        max_tokens=body.max_completion_tokens or body.max_tokens,
+        reasoning_effort=level(body.reasoning_effort),
+        schema=schema_of(body.response_format, body.tools, "response_format"),
+        calls=body.tool_choice == "auto",
+        **body.sampling(),
+    )
+
+
+def _template_messages(messages: list[Message]) -> list[dict[str, Any]]:
+    names: dict[str, str] = {}
+    rendered: list[dict[str, Any]] = []
+    for at, message in enumerate(messages):
+        if isinstance(message, Result):
+            if message.tool_call_id not in names:
+                where = f"messages.{at}.tool_call_id"
+                raise ApiError(400, f"'{where}': no earlier call has this id.", param=where)
+            name = names[message.tool_call_id]
+            rendered.append({"role": "tool", "name": name, "content": message.content})
+        elif isinstance(message, Assistant):
+            names |= {call.id: call.function.name for call in message.tool_calls}
+            rendered.append(_assistant(message, f"messages.{at}.tool_calls"))
+        else:
+            role = "user" if isinstance(message, User) else "system"
+            rendered.append({"role": role, "content": message.content})
+    return rendered
+
+
+def _assistant(message: Assistant, where: str) -> dict[str, Any]:
+    made = [
+        (call.function.name, arguments(call.function.arguments, where))
+        for call in message.tool_calls
+    ]
+    said = message.reasoning_content or message.reasoning or ""
+    return tools.answer(message.content, said, made)
+
+
+class _About:
+    """One completion's id, model and time, and what is to be told of it."""
+
+    def __init__(self, entry: Entry, body: ChatCompletion) -> None:
+        self._head = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "created": int(time.time()),
+            "model": entry.model_id,
+        }
+        self._with_usage = body.stream_options.include_usage
+
+    def whole(self, answer: Answer) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
+        if answer.reasoning:
+            message["reasoning_content"] = answer.reasoning
+        if answer.calls:
+            message["tool_calls"] = [_call(call) for call in answer.calls]
+        else:
+            message["content"] = answer.text
+        finish = OPENAI_FINISH[answer.finished.finish_reason]
+        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": [choice],
+            "usage": openai_usage(answer.finished),
+        }
+
+    async def frames(self, events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, None]:
+        yield self._chunk({"role": "assistant", "content": ""})
+        calls = 0
+        try:
+            async for event in events:
+                if event is None:
+                    yield ALIVE
+                elif isinstance(event, Text):
+                    yield self._chunk({"content": event.text})
+                elif isinstance(event, Reasoning):
+                    yield self._chunk({"reasoning_content": event.text})
+                elif isinstance(event, ToolCall):
+                    yield self._chunk({"tool_calls": [{"index": calls, **_call(event)}]})
+                    calls += 1
+                elif isinstance(event, Finished):
+                    yield self._chunk({}, OPENAI_FINISH[event.finish_reason])
+                    if self._with_usage:
+                        yield self._frame(choices=[], usage=openai_usage(event))
+        except MtplxError as error:
+            yield frame(openai_shape(of_turn(error)))
+        yield DONE
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return self._frame(choices=[choice])
+
+    def _frame(self, **content: Any) -> bytes:
+        return frame({**self._head, "object": "chat.completion.chunk", **content})
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {
+        "name": call.name,
+        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+    }
+    return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}

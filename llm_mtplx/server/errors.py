@@ -1,0 +1,72 @@
+"""What goes wrong, in the shape that each API has for it."""
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+
+from ..errors import EngineError, MtplxError
+
+_ANTHROPIC_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    429: "rate_limit_error",
+    500: "api_error",
+}
+_OPENAI_KINDS = {401: "authentication_error", 429: "rate_limit_error", 500: "server_error"}
+
+
+class ApiError(Exception):
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.param = param
+        self.code = code
+        self.headers = headers or {}
+
+
+def of_turn(error: MtplxError) -> ApiError:
+    """What a turn failed with: the engine's fault or the request's."""
+    return ApiError(500 if isinstance(error, EngineError) else 400, str(error))
+
+
+def openai_shape(error: ApiError) -> dict[str, Any]:
+    kind = _OPENAI_KINDS.get(error.status, "invalid_request_error")
+    return {
+        "error": {
+            "message": error.message,
+            "type": kind,
+            "param": error.param,
+            "code": error.code,
+        }
+    }
+
+
+def anthropic_shape(error: ApiError) -> dict[str, Any]:
+    kind = _ANTHROPIC_KINDS.get(error.status, "invalid_request_error")
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def shape(path: str, error: ApiError) -> dict[str, Any]:
+    return anthropic_shape(error) if path.startswith("/v1/messages") else openai_shape(error)
+
+
+def response(path: str, error: ApiError) -> Response:
+    return Response(
+        json.dumps(shape(path, error)),
+        error.status,
+        media_type="application/json",
+        headers=error.headers,
+    )

@@ -1,0 +1,98 @@
+"""Who may ask: checked before any route, for every one of them."""
+
+import base64
+import ipaddress
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from . import errors
+from .errors import ApiError
+from .keys import matching, salt
+
+MAX_BODY = 64 << 20  # bytes
+
+
+class Guard:
+    """Host and Origin against pages of others and DNS rebinding, the API key, and sizes.
+
+    A name that is not the machine's own could have been bound to its address by anybody; an
+    address could not.
+    """
+
+    def __init__(self, app: ASGIApp, keys: list[str], hosts: Sequence[str]) -> None:
+        self._app = app
+        self._keys = keys
+        self._hosts = {"localhost", *(host.lower() for host in hosts)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        try:
+            scope.setdefault("state", {})["salt"] = self._check(Headers(scope=scope))
+        except ApiError as error:
+            await errors.response(scope["path"], error)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _check(self, headers: Headers) -> str:
+        """The salt of the key; empty where none is asked for."""
+        host = headers.get("host", "")
+        if not self._is_ours(host):
+            raise ApiError(
+                403, f"The host {host!r} is not served. Allow it with 'serve --allow-host'."
+            )
+        origin = headers.get("origin")
+        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+            raise ApiError(403, f"Pages of {origin!r} are not served.")
+        key = self._key(headers)
+        length = headers.get("content-length", "0")
+        if length.isdigit() and int(length) > MAX_BODY:
+            raise ApiError(413, f"The request is larger than {MAX_BODY:,} bytes.")
+        return key
+
+    def _is_ours(self, host: str) -> bool:
+        try:
+            name = urlsplit(f"//{host}").hostname or ""
+        except ValueError:
+            return False
+        if name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _key(self, headers: Headers) -> str:
+        if not self._keys:
+            return ""
+        key = matching(_offered(headers), self._keys)
+        if key is None:
+            raise ApiError(
+                401,
+                "The API key is missing or wrong.",
+                code="invalid_api_key",
+                headers={"WWW-Authenticate": 'Basic realm="llm-mtplx"'},
+            )
+        return salt(key)
+
+
+def _offered(headers: Headers) -> str:
+    """As OpenAI's clients give it, as Anthropic's do, or as a browser asks for it: the password,
+    with any user name."""
+    if "x-api-key" in headers:
+        return headers["x-api-key"]
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return value.strip()
+    try:
+        return base64.b64decode(value).decode().partition(":")[2]
+    except ValueError:
+        return ""

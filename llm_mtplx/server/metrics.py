@@ -1,0 +1,88 @@
+"""GET /metrics, in the text format of Prometheus."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from starlette.requests import Request as HttpRequest
+from starlette.responses import PlainTextResponse, Response
+
+from ..engine.engine import Engine
+from ..engine.observe import TTFT_BUCKETS_S
+from .gateway import Gateway
+
+MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+async def metrics(http: HttpRequest) -> Response:
+    gateway: Gateway = http.app.state.gateway
+    return PlainTextResponse(exposition(gateway.engine), media_type=MEDIA_TYPE)
+
+
+def exposition(engine: Engine) -> str:
+    totals, memory = engine.observer.totals, engine.observer.memory
+    bank = memory.get("session_bank", {})
+    models = [(_label("model", model["id"]), model["bytes"]) for model in memory.get("models", [])]
+    restored = "Tokens of prompts that were not read again, by where they came from"
+    missed = "Turns that could not start from more, by reason"
+    running = engine.observer.running is not None
+    lines = [
+        *_counter("turns", "Turns, by how they ended", _by("end", totals.turns)),
+        *_counter("prompt_tokens", "Tokens of prompts", totals.prompt_tokens),
+        *_counter("restored_tokens", restored, _by("source", totals.restored)),
+        *_counter("output_tokens", "Tokens made", totals.output_tokens),
+        *_counter("prefill_seconds", "Time spent reading", totals.prefill_s),
+        *_counter("decode_seconds", "Time spent answering", totals.decode_s),
+        *_counter("rounds", "Verify passes", totals.rounds),
+        *_counter("drafts_examined", "Drafts, by position", _by("position", totals.drafted)),
+        *_counter("drafts_accepted", "Right ones, by position", _by("position", totals.accepted)),
+        *_counter("cache_misses", missed, _by("reason", totals.missed)),
+        *_ttft(engine),
+        *_gauge("requests_waiting", "Requests in the queue", engine.waiting),
+        *_gauge("requests_running", "Requests that are being answered", int(running)),
+        *_gauge("model_bytes", "Weights of loaded models", models),
+        *_gauge("sessions", "Sessions in RAM", bank.get("entries", 0)),
+        *_gauge("session_bytes", "Bytes of sessions in RAM", bank.get("total_nbytes", 0)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _ttft(engine: Engine) -> Iterable[str]:
+    totals = engine.observer.totals
+    name = "mtplx_time_to_first_token_seconds"
+    yield f"# HELP {name} From a turn's beginning to its first token"
+    yield f"# TYPE {name} histogram"
+    count = 0
+    for end in TTFT_BUCKETS_S:
+        count += totals.ttft[end]
+        yield f'{name}_bucket{{le="{end}"}} {count}'
+    count += totals.ttft[float("inf")]
+    yield f'{name}_bucket{{le="+Inf"}} {count}'
+    yield f"{name}_sum {totals.ttft_s}"
+    yield f"{name}_count {count}"
+
+
+Values = float | list[tuple[str, float]]  # one, or one for each set of labels
+
+
+def _counter(name: str, meaning: str, values: Values) -> Iterable[str]:
+    return _metric(f"mtplx_{name}_total", "counter", meaning, values)
+
+
+def _gauge(name: str, meaning: str, values: Values) -> Iterable[str]:
+    return _metric(f"mtplx_{name}", "gauge", meaning, values)
+
+
+def _metric(name: str, kind: str, meaning: str, values: Values) -> Iterable[str]:
+    yield f"# HELP {name} {meaning}"
+    yield f"# TYPE {name} {kind}"
+    for labels, value in values if isinstance(values, list) else [("", values)]:
+        yield f"{name}{labels} {value}"
+
+
+def _by(label: str, counts: Mapping[Any, float]) -> list[tuple[str, float]]:
+    return [(_label(label, key), value) for key, value in tuple(counts.items())]
+
+
+def _label(name: str, value: Any) -> str:
+    escaped = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'{{{name}="{escaped}"}}'

@@ -1,0 +1,60 @@
+"""Function tools and their calls, in the words of chat templates."""
+
+import json
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from ..catalog.template import knows_tools
+from ..chat.pieces import Call
+from ..chat.tools import answer_message, declare
+from .body import Body
+from .errors import ApiError
+
+
+class Function(Body):
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None  # ignored: arguments are the model's
+
+
+class Tool(Body):
+    type: Literal["function"]
+    function: Function
+
+
+class Called(Body):
+    name: str
+    arguments: str
+
+
+def template_args(entry_path: Any, functions: Iterable[Function]) -> dict[str, Any]:
+    """Declared in one order, whatever order they came in."""
+    by_name = {each.name: each for each in functions}
+    if not by_name:
+        return {}
+    if not knows_tools(entry_path):
+        raise ApiError(400, "This model's chat template has no place for tools.", param="tools")
+    declared = [
+        declare(name, each.description, each.parameters or {"type": "object", "properties": {}})
+        for name, each in sorted(by_name.items())
+    ]
+    return {"tools": declared}
+
+
+def arguments(text: str, where: str) -> dict[str, Any]:
+    """What a client sends back as the arguments of an earlier call."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ApiError(400, f"'{where}': the arguments of a call are no JSON object.", param=where)
+    return found
+
+
+def answer(
+    text: str, reasoning: str, calls: Iterable[tuple[str, dict[str, Any]]]
+) -> dict[str, Any]:
+    """An earlier answer as a message of the history."""
+    return answer_message(text, reasoning, [Call(name, given) for name, given in calls])

@@ -144,15 +144,9 @@ class Turn:
 
     def _run(self) -> Finished:
         mx.reset_peak_memory()
-        self._emit(
-            Restored(
-                self._lease.position,
-                len(self.prompt),
-                self._taken.source,
-                self._taken.reason,
-                self._restore_s,
-            )
-        )
+        at, taken = self._lease.position, self._taken
+        told = Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s)
+        self._emit(told)
         prefilling = time.perf_counter()
         finish = self._read_prompt()
         first_token = prefilled = time.perf_counter()

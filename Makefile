@@ -10,7 +10,7 @@ demo: setup
 	scripts/demo
 
 test: setup
-	$(UV) run pytest
+	$(UV) run pytest -n auto --dist loadfile
 
 soak: setup
 	$(UV) run python -m tests.coldstore.machine --steps 1000000 --out build/soak.json

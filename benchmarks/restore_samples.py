@@ -76,9 +76,9 @@ def ram(folder: Path, tokens: int, turns: int = 5) -> dict[str, Any]:
         prompt = [*state.ids, 5]
         started = time.perf_counter()
         taken = keeper.take(prompt, "a", set(), shape27b.empty, "on", persist=True)
-        shape27b.write_one_row(taken.lease.session.state, row)
+        shape27b.write_one_row(taken.loan.session.state, row)
         spent.append(1000 * (time.perf_counter() - started))
-        assert taken.lease.session is session and taken.lease.position == state.position - 1
+        assert taken.loan.session is session and taken.loan.position == state.position - 1
         session.checkpoints.append(Checkpoint.of(state))
         keeper.give_back(session, None, "on")
     steps = [1000 * _seconds(lambda: shape27b.write_one_row(state, row)) for _ in range(20)]

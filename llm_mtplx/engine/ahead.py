@@ -38,9 +38,9 @@ def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bo
         "on",
         persist=False,
     )
-    session, checkpoint = taken.lease.session, taken.lease.checkpoint
+    session, checkpoint = taken.loan.session, taken.loan.checkpoint
     decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
-    for _ in decoder.prefill(ahead.ids[taken.lease.position :]):
+    for _ in decoder.prefill(ahead.ids[taken.loan.position :]):
         if busy():
             break
     done = decoder.state.position == len(ahead.ids)

@@ -97,7 +97,7 @@ class Turn:
             request.cache,
             request.persist,
         )
-        self._lease = self._taken.lease
+        self._loan = self._taken.loan
         self._restore_s = time.perf_counter() - before
         # JSON of a schema holds no calls, whatever it looks like.
         callable_tools = request.tools if request.calls and self._rules is None else []
@@ -121,7 +121,7 @@ class Turn:
             sampling,
             Draws(request.seed),
             Penalties(resolve_penalties(request, defaults), self.prompt),
-            self._lease.session.state,
+            self._loan.session.state,
             draft_sampling=resolve_draft_sampling(
                 sampling, model.folder.contract.recommended_draft_sampler
             ),
@@ -144,7 +144,7 @@ class Turn:
 
     def _run(self) -> Finished:
         mx.reset_peak_memory()
-        at, taken = self._lease.position, self._taken
+        at, taken = self._loan.position, self._taken
         told = Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s)
         self._emit(told)
         prefilling = time.perf_counter()
@@ -174,7 +174,7 @@ class Turn:
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
             pointer=self._pointer(),
-            restored=self._lease.position,
+            restored=self._loan.position,
             source=self._taken.source,
             miss_reason=self._miss_reason(),
             restore_s=self._restore_s,
@@ -188,15 +188,15 @@ class Turn:
     def _saving(self) -> Iterator[bool]:
         if not self._request.persist:
             return iter(())
-        return self._keeper.saving(self._lease.session.state, self._header, self._request.cache)
+        return self._keeper.saving(self._loan.session.state, self._header, self._request.cache)
 
     def _read_prompt(self) -> FinishReason | None:
         """Forward what the bank did not have, leaving checkpoints on the way."""
-        position = self._lease.position
+        position = self._loan.position
         system, self._header = self._system_end(), self._answer_header()
         messages = self._request.messages
         if not messages or messages[-1]["role"] != "tool":
-            self._lease.session.asked = self._header
+            self._loan.session.asked = self._header
         rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
         self._roles = {system: "prefix", **dict.fromkeys(rungs, "ladder")}
         inside = {mark for mark in (system, self._header, *rungs) if mark < len(self.prompt)}
@@ -204,7 +204,7 @@ class Turn:
         for done in self.decoder.prefill(self.prompt[position:], marks):
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
-                self._lease.session.checkpoints.append(Checkpoint.of(self.decoder.state))
+                self._loan.session.checkpoints.append(Checkpoint.of(self.decoder.state))
             if self._cancelled():
                 return "interrupted"
         return None
@@ -239,7 +239,7 @@ class Turn:
         if self.answer.stopped:
             self.decoder.rewind(len(self._line))
         self.decoder.settle()
-        session, state = self._lease.session, self.decoder.state
+        session, state = self._loan.session, self.decoder.state
         if state.position == 0:
             return
         session.checkpoints.append(Checkpoint.of(state))
@@ -269,7 +269,7 @@ class Turn:
             return len(self._line)
         border = now.rfind("<|im_start|>", 0, common_length(now, later))
         rest = self._encode(self._text[max(border, 0) :])
-        shared = self._lease.session.deepest(len(self.prompt) - len(rest))
+        shared = self._loan.session.deepest(len(self.prompt) - len(rest))
         return shared.position if shared else 0
 
     def onward(self) -> list[int]:
@@ -324,14 +324,14 @@ class Turn:
 
     def drop_answer(self) -> None:
         """Nobody takes the answer: keep what was read of the prompt alone."""
-        checkpoints = self._lease.session.checkpoints
+        checkpoints = self._loan.session.checkpoints
         self._back_to(checkpoints[-1] if checkpoints else None)
 
     def _undo(self) -> None:
-        self._back_to(self._lease.checkpoint)
+        self._back_to(self._loan.checkpoint)
 
     def _back_to(self, checkpoint: Checkpoint | None) -> None:
-        session = self._lease.session
+        session = self._loan.session
         if checkpoint is not None:
             go_back(self.decoder.state, checkpoint)
             session.cut_to(checkpoint)

@@ -44,7 +44,7 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
     taken = keeper.take(
         [*beginning, UNKNOWN], None, set(), lambda: State.empty(model.trunk, model.head), "on", True
     )
-    session, position = taken.lease.session, taken.lease.position
+    session, position = taken.loan.session, taken.loan.position
     decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
     for _ in decoder.prefill(beginning[position:], [system]):
         if decoder.state.position == system < len(beginning):

@@ -23,7 +23,7 @@ DROPPED_KNOWN = 256  # conversations of which it is known why RAM does not hold 
 
 
 @dataclass
-class Lease:
+class Loan:
     """A session on loan to a turn: its state is at ``checkpoint``, empty where that is None."""
 
     session: Session
@@ -97,7 +97,7 @@ class Bank:
         conversation: str | None,
         said: set[tuple[str, str, str]],
         empty: Callable[[], State],
-    ) -> Lease:
+    ) -> Loan:
         """A state at the deepest kept position that ``prompt`` begins with; at least one token
         of the prompt is left to forward.
 
@@ -114,7 +114,7 @@ class Bank:
                 best = (checkpoint, session)
         reason = self._reason(model, wanted, conversation, said, best)
         if best is None:
-            return Lease(Session(model, conversation, empty()), None, reason)
+            return Loan(Session(model, conversation, empty()), None, reason)
         checkpoint, session = best
         goes_on = self._goes_on(session, checkpoint, conversation)
         if goes_on or session.nbytes_at(checkpoint) > self.limits.total_bytes - self.nbytes:
@@ -133,7 +133,7 @@ class Bank:
             leased.checkpoints = list(session.checkpoints)
         leased.conversation = conversation or leased.conversation
         leased.cut_to(checkpoint)
-        return Lease(leased, checkpoint, reason)
+        return Loan(leased, checkpoint, reason)
 
     def give_back(self, session: Session) -> None:
         """Keep a session whose state is whole; what the limits do not hold is dropped."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..coldstore import CheckpointRole, ColdStore, pointer
 from ..speculative.state import State
-from .bank import Bank, Lease
+from .bank import Bank, Loan
 from .cold import read_line, save_blocks, save_line, worth_keeping
 from .reasons import Reason, why_not_from_store
 from .session import Checkpoint, Session, pack
@@ -25,7 +25,7 @@ ANSWER_START = "<|im_start|>assistant\n"
 
 @dataclass
 class Taken:
-    lease: Lease
+    loan: Loan
     source: Source | None
     reason: Reason | None
 
@@ -144,8 +144,8 @@ class Keeper:
         Without ``persist`` nothing is written to the store, not even that it was used.
         """
         if mode != "on":
-            lease = Lease(Session(self.model, conversation, empty()), None, Reason.CACHE_OFF)
-            taken = Taken(lease, None, Reason.CACHE_OFF)
+            loan = Loan(Session(self.model, conversation, empty()), None, Reason.CACHE_OFF)
+            taken = Taken(loan, None, Reason.CACHE_OFF)
         else:
             taken = self._take(prompt, conversation, said, empty, persist)
         if persist and mode != "off" and self._persistence is not None:
@@ -167,11 +167,11 @@ class Keeper:
         if stored is not None:
             state, checkpoint = stored
             session = Session(self.model, conversation, state, [checkpoint])
-            return Taken(Lease(session, checkpoint, reason), "ssd", reason)
-        lease = self.bank.take(self.model, packed, conversation, said, empty)
-        if lease.position == 0 and reason is not None:
-            lease.reason = reason
-        return Taken(lease, "ram" if lease.position else None, lease.reason)
+            return Taken(Loan(session, checkpoint, reason), "ssd", reason)
+        loan = self.bank.take(self.model, packed, conversation, said, empty)
+        if loan.position == 0 and reason is not None:
+            loan.reason = reason
+        return Taken(loan, "ram" if loan.position else None, loan.reason)
 
     def _from_store(
         self,

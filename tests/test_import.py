@@ -57,10 +57,10 @@ for command in (["models"], ["status"], ["forget", "--all"], ["gc"], ["--help"])
     assert heavy_modules(code) - llms_own == set()
 
 
-def test_cost_is_under_ten_milliseconds() -> None:
-    """Own modules' self time in ``-X importtime`` plus the hooks.
-
-    The best of some runs, to be rid of what else the machine does.
+def test_cost_is_a_small_part_of_llms_own() -> None:
+    """Own modules' self time in ``-X importtime`` plus the hooks, beside llm's imports in the same
+    process: about 8 milliseconds of a second. The best of some runs, to be rid of what else the
+    machine does.
     """
     code = """
 import time, click, llm.cli, llm_mtplx
@@ -72,15 +72,15 @@ llm_mtplx.register_commands(click.Group())
 print((time.perf_counter() - started) * 1e6)
 """
 
-    def cost_us() -> float:
+    def share() -> float:
         done = run(code, "-X", "importtime")
-        lines = done.stderr.splitlines()
-        matches = (re.match(r"import time:\s+(\d+) \|\s+\d+ \|\s+llm_mtplx", x) for x in lines)
-        imports = [int(match[1]) for match in matches if match]
-        assert imports
-        return sum(imports) + float(done.stdout)
+        lines = re.findall(r"import time:\s+(\d+) \|\s+(\d+) \|\s+(\S+)", done.stderr)
+        own = [int(alone) for alone, _, name in lines if name.startswith("llm_mtplx")]
+        (llms,) = (int(whole) for _, whole, name in lines if name == "llm.cli")
+        assert own
+        return (sum(own) + float(done.stdout)) / llms
 
-    costs: list[float] = []
-    while len(costs) < 8 and min(costs, default=1e9) >= 10_000:
-        costs.append(cost_us())
-    assert min(costs) < 10_000
+    shares: list[float] = []
+    while len(shares) < 6 and min(shares, default=1.0) >= 0.015:
+        shares.append(share())
+    assert min(shares) < 0.015

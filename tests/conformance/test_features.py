@@ -9,7 +9,7 @@ import llm
 import pytest
 from llm.cli import cli
 
-from llm_mtplx.engine.engine import Engine
+from llm_mtplx.engine import residents
 
 from ..folders import copy_demo
 
@@ -187,13 +187,13 @@ def test_a_thinking_budget() -> None:
 def test_a_chat_loads_its_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ok("mtplx", "add", str(copy_demo(tmp_path / "acme" / "once")), "-a", "once")
     loads: list[Path] = []
-    load = Engine._load
+    load = residents.load
 
-    def counted(self, folder, *args):
+    def counted(folder, *args):
         loads.append(folder)
-        return load(self, folder, *args)
+        return load(folder, *args)
 
-    monkeypatch.setattr(Engine, "_load", counted)
+    monkeypatch.setattr(residents, "load", counted)
     ok("chat", "-m", "once", input=f"Hello!\n{FRANCE}\nTell me a joke.\nexit\n")
     assert len(loads) == 1
     ok("-m", "once", FRANCE)

@@ -259,9 +259,11 @@ class Turn:
         """Where the next turn's prompt will part from this line at the earliest: at the end of it
         where the template repeats the answer as it was generated, else at the answer header or,
         where it writes the tool rounds before the answer otherwise too, at the first of them."""
-        request, known = self._request, self._known
+        request, known, session = self._request, self._known, self._loan.session
         if known is None:
-            return len(self._line)
+            # What ended inside a character cannot be told by its text.
+            unsaid = self.emitted and not request.prompt and session.deepest(self._header)
+            return unsaid.position if unsaid else len(self._line)
         onwards = [*request.messages, self._message, *results_for(self.answer.calls)]
         now = self._text[: self._text.rfind(ANSWER_START)] + known.message
         later = self.model.tokenizer.render(onwards, request.template_args)
@@ -269,7 +271,7 @@ class Turn:
             return len(self._line)
         border = now.rfind("<|im_start|>", 0, common_length(now, later))
         rest = self._encode(self._text[max(border, 0) :])
-        shared = self._loan.session.deepest(len(self.prompt) - len(rest))
+        shared = session.deepest(len(self.prompt) - len(rest))
         return shared.position if shared else 0
 
     def onward(self) -> list[int]:

@@ -255,6 +255,14 @@ def test_cut_answers_are_gone_on_from(model, processes, ended: str) -> None:
     assert one.say("Two.").restored == kept
 
 
+def test_an_answer_cut_inside_a_character_is_gone_on_from_before_it(model, processes) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.", dictated=model.tokenizer.encode("🧑‍🚀"), max_tokens=2)
+    assert one.messages[-1]["content"] == "\ufffd"
+    header = model.tokenizer.render(one.messages[:-1], PRESERVE, generation_prompt=False)
+    assert one.say("Two.").restored == len(model.tokenizer.encode(header))
+
+
 @pytest.mark.parametrize(
     ("cache", "persist", "files", "restored"),
     [

@@ -218,6 +218,7 @@ class Engine:
             if dropped:
                 turn.drop_answer()
             else:
+                self._residents.bank.stays = self.stays
                 turn.keep()
                 self._look_ahead(turn, request)
         except Exception as error:

@@ -39,6 +39,7 @@ class Bank:
     def __init__(self, limits: BankLimits, clock: Callable[[], float]) -> None:
         self.limits = limits
         self._clock = clock
+        self.stays = True  # whether this process is there for turns to come
         self._sessions: list[Session] = []
         self._dropped: dict[str, Reason] = {}  # conversations that RAM does not hold any more
 
@@ -146,7 +147,9 @@ class Bank:
             return
         for leased in self.leases:
             self._drop(leased, Reason.OVERSIZED)
-        session.state.reserve()
+        if self.stays:
+            # Growing copies every row: better now than when the next answer begins.
+            session.state.reserve()
         self._sessions.append(session)
         self._fit()
 

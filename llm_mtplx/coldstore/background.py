@@ -16,6 +16,8 @@ from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
 
+UPKEEP_AFTER_S = 0.3
+
 
 class Background:
     """Starts each when it is wanted, one of a kind at a time. Any thread may call."""
@@ -50,9 +52,12 @@ class Background:
             now = time.monotonic()
             if now - self._tended >= self._limits.tidy_every_s and not _runs(self._upkeep):
                 self._tended = now
-                self._upkeep = _start(
-                    "mtplx-upkeep", Upkeep(self._root, self._limits, self._stop).run
-                )
+                self._upkeep = _start("mtplx-upkeep", self._tend)
+
+    def _tend(self) -> None:
+        # The request that brought this about is still being looked up.
+        if not self._stop.wait(UPKEEP_AFTER_S):
+            Upkeep(self._root, self._limits, self._stop).run()
 
     def join(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

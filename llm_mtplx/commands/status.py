@@ -121,14 +121,15 @@ def percent(share: float | None) -> str:
 def forget(conversation: str | None, everything: bool, older_than: float | None) -> None:
     """Remove what is kept of CONVERSATION, an id of llm's log, from the disk
 
-    llm's own log is not touched: the conversation can go on, it is read again from its text.
+    A resident engine drops it, too. llm's own log is not touched: the conversation can go on, it
+    is read again from its text.
     """
     if (conversation is not None) + everything + (older_than is not None) != 1:
         raise click.UsageError("Say one of CONVERSATION, --all, --older-than.")
-    store = _open()
-    if conversation is not None and not store.tips(conversation):
-        raise MtplxError(f"Nothing is kept of {conversation!r}. 'llm mtplx status' lists what is.")
     seconds = None if older_than is None else older_than * 86_400
+    store, resident = _open(), _forget_in_ram(conversation, seconds or 0.0)
+    if conversation is not None and not resident and not store.tips(conversation):
+        raise MtplxError(f"Nothing is kept of {conversation!r}. 'llm mtplx status' lists what is.")
     gone = store.forget(conversation, everything=everything, older_than=seconds)
     if gone.reason not in (None, "store_absent"):
         raise MtplxError(f"Not everything could be removed: {gone.reason}. Try again later.")
@@ -137,6 +138,17 @@ def forget(conversation: str | None, everything: bool, older_than: float | None)
         click.echo(
             f"{size(gone.shared_nbytes)} stay: other conversations begin with the same text."
         )
+
+
+def _forget_in_ram(conversation: str | None, older_than: float) -> bool:
+    """Whether there is a resident engine; it drops what it has."""
+    from ..engine.attach import NoEngine, ask
+
+    try:
+        ask("forget", conversation=conversation, older_than=older_than)
+    except NoEngine:
+        return False
+    return True
 
 
 def _open() -> ColdStore:

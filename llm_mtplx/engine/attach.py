@@ -50,11 +50,11 @@ def connect() -> socket.socket:
     return connection
 
 
-def ask(question: str) -> dict[str, Any]:
-    """What the resident engine answers to ``status`` or ``stop``. Raises NoEngine."""
+def ask(question: str, **details: Any) -> dict[str, Any]:
+    """What the resident engine answers to ``status``, ``stop`` or ``forget``. Raises NoEngine."""
     with connect() as connection, connection.makefile("rb") as incoming:
         try:
-            connection.sendall(to_line({"ask": question}))
+            connection.sendall(to_line({"ask": question, **details}))
             return from_line(incoming.readline(MAX_LINE))
         except (OSError, ValueError) as error:
             raise NoEngine(f"the resident engine does not answer: {error!r}") from None

@@ -94,6 +94,19 @@ class Engine:
         if "_residents" in self.__dict__:
             self._put(task)
 
+    def forget(self, conversation: str | None, older_than: float) -> None:
+        """Drop what RAM has of a conversation (None: of all) that has been unused for
+        ``older_than`` seconds, once what runs now has ended."""
+
+        def task() -> None:
+            kept = (a for a in self._ahead if conversation not in (None, a.request.conversation))
+            self._ahead = deque(kept, maxlen=AHEAD)
+            self._residents.bank.forget(conversation, older_than)
+            self._publish()
+
+        if "_residents" in self.__dict__:
+            self._put(task)
+
     def _submit(self, request: Request, sink: Callable[[Event], None], client: str = "") -> Job:
         job = Job(request, sink)
         if self._current is not None:

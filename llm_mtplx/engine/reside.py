@@ -34,9 +34,11 @@ async def reside(
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stopping.set)
 
-    async def answer(question: str) -> dict[str, Any]:
-        if question == "stop":
+    async def answer(asked: dict[str, Any]) -> dict[str, Any]:
+        if asked["ask"] == "stop":
             stopping.set()
+        elif asked["ask"] == "forget":
+            engine.forget(asked["conversation"], asked["older_than"])
         return {"pid": os.getpid(), "address": address, **engine_status(engine)}
 
     server = await listen(place, engine, answer)

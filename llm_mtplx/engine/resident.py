@@ -18,7 +18,7 @@ from .wire import ALIVE, MAX_LINE, event_line, from_line, request_from, to_line
 
 ALIVE_S = 5.0  # between signs of life
 
-Ask = Callable[[str], Awaitable[dict[str, Any]]]
+Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 
 
 class Place:
@@ -89,7 +89,7 @@ async def _serve(
 ) -> None:
     first = from_line(await incoming.readline())
     if "ask" in first:
-        outgoing.write(to_line(await answer(str(first["ask"]))))
+        outgoing.write(to_line(await answer(first)))
         await outgoing.drain()
         return
     theirs, ours = first["hello"], hello(Path(first["folder"]))

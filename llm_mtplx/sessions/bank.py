@@ -153,6 +153,15 @@ class Bank:
         self._sessions.append(session)
         self._fit()
 
+    def forget(self, conversation: str | None, unused_s: float) -> None:
+        """Drop the sessions of a conversation (None: of all) that were not used for so long."""
+        before = self._clock() - unused_s
+        self._sessions = [
+            session
+            for session in self._sessions
+            if conversation not in (None, session.conversation) or session.last_used > before
+        ]
+
     def unload(self, model: str) -> None:
         """Forget every session of a model that is unloaded."""
         self._sessions = [session for session in self._sessions if session.model != model]

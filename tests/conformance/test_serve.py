@@ -1,9 +1,11 @@
 """``llm mtplx serve``, ``stop`` and keep-alive, as a user runs them."""
 
+import json
 import os
 import plistlib
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import click.testing
@@ -15,8 +17,12 @@ from llm_mtplx.engine.attach import ask
 from ..resident import SERVE, TIMEOUT_S, resident
 
 
+def llm(*args: str) -> click.testing.Result:
+    return CliRunner().invoke(cli, args)
+
+
 def mtplx(*args: str) -> click.testing.Result:
-    return CliRunner().invoke(cli, ["mtplx", *args])
+    return llm("mtplx", *args)
 
 
 def test_the_first_call_starts_an_engine_and_uses_it() -> None:
@@ -34,6 +40,13 @@ def test_the_first_call_starts_an_engine_and_uses_it() -> None:
         status = ask("status")
         assert [model["id"] for model in status["engine"]["models"]] == ["mtplx-demo"]
         assert status["address"] is None
+        assert status["session_bank"]["entries"] == 1
+        conversation = json.loads(llm("logs", "--json", "-n", "1").stdout)[0]["conversation_id"]
+        assert mtplx("forget", conversation).exit_code == 0
+        deadline = time.monotonic() + TIMEOUT_S
+        while ask("status")["session_bank"]["entries"] and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert ask("status")["session_bank"]["entries"] == 0
         shown = mtplx("status").stdout
         assert f"Engine: process {status['pid']}, " in shown and "mtplx-demo" in shown
     finally:

@@ -7,6 +7,7 @@ import click
 # Name -> the module that defines it.
 COMMANDS = {
     "add": "models",
+    "bench": "bench",
     "count": "count",
     "doctor": "doctor",
     "download": "download",

@@ -2,26 +2,33 @@
 
 import json
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import click
 
-from ..catalog.entries import DEMO_ID, entry_named
+from ..catalog import fit, footprint, machine
+from ..catalog.entries import DEMO_ID, Entry, entry_named
+from ..catalog.folder import ModelFolder, inspect
+from ..coldstore import ColdStore
 from ..demo import MODEL_DIR
+from ..engine.budgets import bank_limits
 from ..errors import MtplxError
+from ..groups import ssd_session_cache
+from ..limits import store_limits
 from ..progress import notice
+from ..settings import cache_dir
+from .advice import advice
+from .status import resident_engine, size
 
-CUDA_BUILDS = ("mlx-cuda-13", "mlx-cuda-12")
 QUESTION = "What is the capital of France?"
 
 
 @click.command()
 @click.option("verify_", "--verify", is_flag=True, help="Compare answers cold, warm and plain")
-@click.option("model", "-m", "--model", default=DEMO_ID, help="The model to verify")
+@click.option("model", "-m", "--model", default=DEMO_ID, help="The model to tell of and to verify")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def doctor(verify_: bool, model: str, json_: bool) -> None:
-    """Check versions, backend, memory, and that the demo model answers
+    """Check versions, backend, memory, limits, the store, and that the demo model answers
 
     With --verify: one question to MODEL, answered cold, going on from RAM and from SSD, and
     without drafts. The ids are compared; where they part, the gap between the two likeliest
@@ -29,17 +36,23 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
     """
     from ..engine.engine import shared_engine
 
-    engine = shared_engine()
+    entry, engine = entry_named(model), shared_engine()
+    folder = inspect(entry.path)
 
-    def facts() -> dict[str, Any]:
-        from ..engine.facts import facts
+    def told() -> dict[str, Any]:
+        from ..engine.facts import facts, memory_limits
+        from ..engine.tuning import recorded_depth
 
-        return facts()
+        limits = memory_limits()
+        about = _model(entry, folder, recorded_depth(folder))
+        return {**facts(), "memory_limits": limits, "model": about}
 
-    report = engine.call(facts)
+    report = engine.call(told)
+    report["store"] = _store()
+    report["engine"] = _engine()
     report["advice"] = advice(report)
     report["demo"] = _ask_demo()
-    verified = engine.verify(entry_named(model).path, notice) if verify_ else None
+    verified = engine.verify(entry.path, notice) if verify_ else None
     if verified is not None:
         report["verify"] = {"model": model, "holds": verified.holds, **asdict(verified)}
     if json_:
@@ -55,30 +68,37 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
         )
 
 
-def advice(report: dict[str, Any]) -> list[str]:
-    """What would make this installation better, one line each."""
-    lines = []
-    if report["backend"] == "cpu" and report["blas"] == "the mlx wheel's own":
-        lines.append(
-            "MLX multiplies float32 matrices with the slow BLAS of its wheel. Install OpenBLAS "
-            "and llm uses it: apt install libopenblas0-pthread (Debian, Ubuntu), dnf install "
-            "openblas-threads (Fedora), pacman -S openblas (Arch)."
-        )
-    cuda = next((name for name in CUDA_BUILDS if _installed(name)), None)
-    if report["backend"] == "cpu" and cuda is not None:
-        lines.append(
-            "MLX's CPU build has taken the place of its CUDA build. Bring it back with: "
-            f"python -m pip install --force-reinstall --no-deps {cuda}=={version(cuda)}"
-        )
-    return lines
+def _model(entry: Entry, folder: ModelFolder, tuned_depth: int | None) -> dict[str, Any]:
+    """What the memory plan gives a model that is loaded alone."""
+    needs = footprint.of_folder(folder)
+    plan, bank = fit.plan(machine.memory_bytes(), needs), bank_limits([needs])
+    return {
+        "id": entry.model_id,
+        "head": folder.head is not None,
+        "tuned_depth": tuned_depth,
+        "weights_bytes": needs.weights,
+        "envelope_bytes": plan.envelope,
+        "fits": plan.fits,
+        "context_window": plan.window,
+        "sessions_bytes": bank.total_bytes,
+        "session_bytes": bank.per_session_bytes,
+        "sessions": bank.entries,
+    }
 
 
-def _installed(distribution: str) -> bool:
-    try:
-        version(distribution)
-    except PackageNotFoundError:
-        return False
-    return True
+def _store() -> dict[str, Any]:
+    told = ssd_session_cache(ColdStore(cache_dir(), store_limits()).report())
+    # A report that is passed on names no path.
+    return {name: value for name, value in told.items() if name not in ("dir", "limits")}
+
+
+def _engine() -> dict[str, Any] | None:
+    told = resident_engine()
+    if told is None:
+        return None
+    engine = told["engine"]
+    models = [each["id"] for each in engine["models"]]
+    return {"pid": told["pid"], "idle_s": engine["idle_s"], "models": models}
 
 
 def _ask_demo() -> dict[str, Any]:
@@ -86,7 +106,13 @@ def _ask_demo() -> dict[str, Any]:
     from ..engine.protocol import Finished, Request, Text
 
     request = Request(
-        DEMO_ID, MODEL_DIR, [{"role": "user", "content": QUESTION}], temperature=0, max_tokens=64
+        DEMO_ID,
+        MODEL_DIR,
+        [{"role": "user", "content": QUESTION}],
+        cache="off",
+        persist=False,
+        temperature=0,
+        max_tokens=64,
     )
     report: dict[str, Any] = {"question": QUESTION, "answer": "", "problem": None}
     try:
@@ -105,34 +131,77 @@ def _ask_demo() -> dict[str, Any]:
 
 def _print(report: dict[str, Any]) -> None:
     for name, number in report["versions"].items():
-        click.echo(f"{name:10} {number}")
-    click.echo(f"{'system':10} {report['system']}")
-    click.echo(f"{'backend':10} {report['backend']}")
-    click.echo(f"{'BLAS':10} {report['blas']}")
-    click.echo(f"{'memory':10} {report['memory_bytes'] / 2**30:.1f} GiB")
+        _line(name, number)
+    _line("system", report["system"])
+    _line("backend", report["backend"])
+    _line("BLAS", report["blas"])
+    limits = report["memory_limits"]
+    allowed = f"MLX may use {size(limits['mlx_limit_bytes'])}"
+    if gpu := limits["gpu_working_set_bytes"]:
+        allowed += f", the GPU {size(gpu)}"
+    _line("memory", f"{size(report['memory_bytes'])}; {allowed}")
+    _print_model(report["model"])
+    _line("store", _store_words(report["store"]))
+    engine = report["engine"]
+    loaded = ", ".join(engine["models"]) or "nothing yet" if engine else ""
+    _line("engine", f"process {engine['pid']}; loaded: {loaded}" if engine else "none is resident")
     for line in report["advice"]:
-        click.echo(f"{'advice':10} {line}")
+        _line("advice", line)
     demo = report["demo"]
     if not demo["problem"]:
-        click.echo(f"{'demo':10} {demo['question']} {demo['answer']}")
-        click.echo(
-            f"{'':10} {demo['tokens']} tokens in {demo['rounds']} rounds; drafts accepted "
-            f"{sum(demo['accepted'])} of {sum(demo['drafted'])} examined"
+        _line("demo", f"{demo['question']} {demo['answer']}")
+        _line(
+            "",
+            f"{demo['tokens']} tokens in {demo['rounds']} rounds; drafts accepted "
+            f"{sum(demo['accepted'])} of {sum(demo['drafted'])} examined",
         )
     if "verify" in report:
         _print_verified(report["verify"])
 
 
+def _print_model(model: dict[str, Any]) -> None:
+    depth = model["tuned_depth"]
+    drafts = "not tuned here" if depth is None else f"tuned: draft {depth}"
+    _line(
+        "model",
+        f"{model['id']}: weights {size(model['weights_bytes'])} of {size(model['envelope_bytes'])} "
+        f"it may use; {drafts if model['head'] else 'no MTP head'}",
+    )
+    _line(
+        "",
+        f"context window {model['context_window']:,} tokens; in RAM {model['sessions']} sessions, "
+        f"{size(model['sessions_bytes'])}, one {size(model['session_bytes'])} at most",
+    )
+
+
+def _store_words(store: dict[str, Any]) -> str:
+    if not store["enabled"]:
+        return "turned off"
+    if not store["restorable"]:
+        return f"cannot be used now: {store['last_miss_reason']}"
+    if store["last_miss_reason"] == "store_absent":
+        return "nothing has been kept yet"
+    words = (
+        f"{size(store['physical_bytes'])} of {size(store['effective_max_bytes'])}; disk "
+        f"{store['disk_state']}, {size(store['disk_free_bytes'])} free"
+    )
+    return f"{words}; nothing is written now: {why}" if (why := store["skips_writes"]) else words
+
+
+def _line(name: str, text: str) -> None:
+    click.echo(f"{name:10} {text}")
+
+
 def _print_verified(verified: dict[str, Any]) -> None:
     prompt, answer = verified["prompt_tokens"], len(verified["cold"])
-    click.echo(f"{'verify':10} {verified['model']}: {answer} tokens after a prompt of {prompt}")
+    _line("verify", f"{verified['model']}: {answer} tokens after a prompt of {prompt}")
     for way in verified["ways"]:
         said = "equal to the cold answer"
         if way["first_difference"] is not None:
             said = f"parts at token {way['first_difference']}, top-2 gap {way['gap']:.1e}"
         restored = f"{way['restored']} restored, " if way["restored"] else ""
-        click.echo(f"{'':10} {way['name']}: {restored}{said}")
+        _line("", f"{way['name']}: {restored}{said}")
     rows = "are those of one by one, bit for bit"
     if not verified["rows_equal"]:
         rows = f"differ from one by one by {verified['rows_difference']:.1e} of the largest logit"
-    click.echo(f"{'':10} logits of several rows at once {rows}")
+    _line("", f"logits of several rows at once {rows}")

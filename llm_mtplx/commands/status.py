@@ -22,7 +22,7 @@ def status(json_: bool) -> None:
 
     The hit rate is the share of all prompt tokens in llm's log that were not read again.
     """
-    engine = _engine()
+    engine = resident_engine()
     report = _open().report()
     names, reused = conversation_names(), reuse()
     kept = [_kept(each, names, reused) for each in report.conversations]
@@ -59,7 +59,8 @@ def _reuse(told: Reuse) -> dict[str, Any]:
     }
 
 
-def _engine() -> dict[str, Any] | None:
+def resident_engine() -> dict[str, Any] | None:
+    """What the engine that stays loaded tells of itself; None where there is none."""
     from ..engine.attach import NoEngine, ask
 
     try:

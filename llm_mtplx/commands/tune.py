@@ -1,35 +1,98 @@
 """``llm mtplx tune``: which depth is fastest here."""
 
 import json
+from dataclasses import asdict
 
 import click
 
 from ..catalog.entries import DEMO_ID, entry_named
-from ..progress import notice
+from ..engine.depths import DEPTHS, Measured, measure
+from ..errors import RequestError
+from ..progress import ProgressLine, notice
+from .bars import bar
+
+
+def _depths(ctx: click.Context, param: click.Parameter, told: str) -> list[int]:
+    asked, allowed = told.split(","), [str(depth) for depth in DEPTHS]
+    if not set(asked) <= set(allowed):
+        raise click.BadParameter(f"{told!r}: give some of {','.join(allowed)}, with commas.")
+    return [int(each) for each in asked]
 
 
 @click.command()
 @click.argument("model", default=DEMO_ID)
 @click.option("--tokens", type=click.IntRange(min=8), default=64, help="Tokens a prompt")
-@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Runs of each depth")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Samples of each depth")
+@click.option(
+    "--depths",
+    default=",".join(map(str, DEPTHS)),
+    show_default=True,
+    callback=_depths,
+    help="Depths to measure; plain decoding, 0, always is",
+)
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
-def tune(model: str, tokens: int, repeats: int, json_: bool) -> None:
+@click.option("--sample", "sampled", type=int, hidden=True)
+def tune(
+    model: str,
+    tokens: int,
+    repeats: int,
+    depths: list[int],
+    json_: bool,
+    sampled: int | None,
+) -> None:
     """Measure MODEL at every depth and save the fastest for '-o draft auto'
 
     Plain decoding wins where no depth beats it. The record holds for this model, machine and
-    these versions; nothing is ever measured while you wait for an answer.
+    these versions; nothing is ever measured while you wait for an answer. Every sample loads the
+    model in a process of its own, and the depths take turns.
     """
-    from ..engine.engine import shared_engine
+    from ..catalog.folder import inspect
 
     entry = entry_named(model)
-    measured = shared_engine().tune(entry.path, tokens, repeats, notice)
-    ratios = measured.ratios()
-    if json_:
-        rates = {str(d): round(rate, 2) for d, rate in measured.tokens_per_s.items()}
-        report = {"model": entry.model_id, "depth": measured.depth, "tokens_per_s": rates}
-        click.echo(json.dumps(report, indent=2))
+    if inspect(entry.path).head is None:
+        raise RequestError(f"{entry.model_id} has no MTP head: there is no depth to tune.")
+    if sampled is not None:
+        from ..engine.engine import shared_engine
+
+        taken = shared_engine().sample(entry.path, sampled, tokens, notice)
+        click.echo(json.dumps(asdict(taken)))
         return
-    for depth, rate in measured.tokens_per_s.items():
-        name = f"draft {depth}" if depth else "plain"
-        chosen = "  <- used by draft auto" if depth == measured.depth else ""
-        click.echo(f"{name:8} {rate:8.1f} tokens/s  {ratios[depth]:.2f}x{chosen}")
+    with ProgressLine() as line:
+
+        def beginning(round_: int, depth: int) -> None:
+            line.show(f"round {round_ + 1} of {repeats}: {_name(depth)}")
+
+        measured = measure(entry.model_id, depths, tokens, repeats, beginning)
+    if json_:
+        click.echo(json.dumps(_report(entry.model_id, measured), indent=2))
+    else:
+        click.echo("\n".join(table(measured)))
+
+
+def _report(model_id: str, measured: Measured) -> dict[str, object]:
+    rates, samples = measured.tokens_per_s, measured.samples
+    return {
+        "model": model_id,
+        "depth": measured.depth,
+        "tokens_per_s": {str(depth): round(rate, 2) for depth, rate in rates.items()},
+        "samples": {str(d): [round(each, 2) for each in taken] for d, taken in samples.items()},
+    }
+
+
+def table(measured: Measured) -> list[str]:
+    """A line a depth: the median, the range, the ratio to plain decoding, and a bar."""
+    rates, ratios = measured.tokens_per_s, measured.ratios()
+    largest = max(rates.values())
+    lines = []
+    for depth, taken in measured.samples.items():
+        spread = f"{min(taken):.0f}-{max(taken):.0f}"
+        used = "  <- used by draft auto" if depth == measured.depth else ""
+        lines.append(
+            f"{_name(depth):8} {rates[depth]:8.1f} tokens/s  {spread:>9}  {ratios[depth]:.2f}x  "
+            f"{bar(rates[depth], largest)}{used}"
+        )
+    return lines
+
+
+def _name(depth: int) -> str:
+    return f"draft {depth}" if depth else "plain"

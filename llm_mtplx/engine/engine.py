@@ -9,12 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import EngineError, MtplxError, RequestError
+from ..errors import EngineError, MtplxError
 from .blas import preload
 from .fair import FairQueue
 from .observe import Observer
@@ -23,8 +22,9 @@ from .streams import AsyncEventStream, EventStream, Job
 
 if TYPE_CHECKING:
     from .ahead import Ahead
+    from .bench import Benched
+    from .depths import Sample
     from .residents import Residents
-    from .tuning import Measured
     from .turn import Turn
     from .verify import Verified
     from .warm import Warmed
@@ -296,25 +296,33 @@ class Engine:
 
         return self.call(task)
 
-    def tune(
-        self, folder: Path, tokens: int, repeats: int, notice: Callable[[str], None]
-    ) -> "Measured":
-        """Measure which depth is fastest, save it, and use it from now on."""
+    def sample(
+        self, folder: Path, depth: int, tokens: int, notice: Callable[[str], None]
+    ) -> "Sample":
+        """How fast a model decodes at one depth."""
 
-        def task() -> "Measured":
-            from .hello import folder_identity
-            from .load import load
-            from .tuning import measure, save
+        def task() -> "Sample":
+            from .tuning import sample
 
-            identity = folder_identity(folder)
-            model = load(folder, notice)
-            if model.head is None:
-                raise RequestError(f"{folder} has no MTP head: there is no depth to tune.")
-            measured = measure(model, tokens, repeats)
-            save(model.folder, measured)
-            tuned = replace(model, depth=measured.depth, break_even=0.0)
-            self._residents.add(folder.name, folder, tuned, identity)
-            return measured
+            return sample(self._residents.get(folder.name, folder, notice).model, depth, tokens)
+
+        return self.call(task)
+
+    def bench(
+        self,
+        folder: Path,
+        prompt_tokens: int,
+        tokens: int,
+        repeats: int,
+        notice: Callable[[str], None],
+    ) -> "Benched":
+        """How fast a model reads, answers and goes on from RAM and from SSD."""
+
+        def task() -> "Benched":
+            from .bench import bench
+
+            model = self._residents.get(folder.name, folder, notice).model
+            return bench(model, prompt_tokens, tokens, repeats)
 
         return self.call(task)
 

@@ -32,6 +32,15 @@ def facts() -> dict[str, Any]:
     }
 
 
+def memory_limits() -> dict[str, int | None]:
+    """What MLX and the GPU's driver allow, in bytes; None where there is no such limit."""
+    working_set = mx.device_info().get("max_recommended_working_set_size")
+    return {
+        "mlx_limit_bytes": mx.get_memory_limit(),
+        "gpu_working_set_bytes": int(working_set) if working_set else None,
+    }
+
+
 def backend() -> Backend:
     """metal, cuda or cpu."""
     if mx.default_device() != mx.gpu:

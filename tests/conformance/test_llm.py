@@ -316,6 +316,13 @@ def test_doctor() -> None:
     assert report["memory_bytes"] > 2**30
     assert "Paris" in report["demo"]["answer"]
     assert report["demo"]["accepted"][0] > 0
+    assert report["model"]["context_window"] == 8192
+    assert report["model"]["fits"]
+    assert report["store"]["restorable"]
+    assert report["store"]["last_miss_reason"] == "store_absent"
+    assert report["engine"] is None
+    assert any("llm mtplx tune mtplx-demo" in line for line in report["advice"])
     shown = ok("mtplx", "doctor", "--verify")
+    assert "nothing has been kept yet" in shown  # doctor itself keeps nothing
     assert "Paris" in shown
     assert shown.count("equal to the cold answer") == 3

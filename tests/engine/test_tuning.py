@@ -1,7 +1,6 @@
 """A measured depth is saved for one model, machine and version, and used from then on."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,11 @@ from click.testing import CliRunner
 from llm.cli import cli
 
 from llm_mtplx.catalog.folder import inspect
+from llm_mtplx.commands.tune import table
 from llm_mtplx.engine import tuning
-from llm_mtplx.engine.tuning import Measured, record_key, recorded_depth, save
+from llm_mtplx.engine.depths import Measured, save
+from llm_mtplx.engine.tuning import record_key, recorded_depth
+from llm_mtplx.settings import tuning_path
 
 from ..folders import copy_demo, demo_weights, save_random_model, trunk_of
 from ..folders import save as save_weights
@@ -19,16 +21,16 @@ from ..folders import save as save_weights
 def test_records_are_found_again(tmp_path: Path) -> None:
     folder = inspect(copy_demo(tmp_path / "model"))
     assert recorded_depth(folder) is None
-    save(folder, Measured(2, {0: 1.0, 1: 1.5, 2: 1.7}))
+    save(record_key(folder), Measured({0: [1.0], 1: [1.5], 2: [1.7]}))
     assert recorded_depth(folder) == 2
-    save(folder, Measured(0, {0: 1.0, 1: 0.5, 2: 0.7}))
+    save(record_key(folder), Measured({0: [1.0], 1: [0.5], 2: [0.7]}))
     assert recorded_depth(folder) == 0
 
 
 @pytest.mark.parametrize("changed", ["backend", "blas", "versions", "device"])
 def test_another_machine_or_version_has_another_key(tmp_path, monkeypatch, changed: str) -> None:
     folder = inspect(copy_demo(tmp_path / "model"))
-    save(folder, Measured(2, {0: 1.0, 2: 1.7}))
+    save(record_key(folder), Measured({0: [1.0], 2: [1.7]}))
     told = tuning.facts()
     monkeypatch.setattr(tuning, "facts", lambda: {**told, changed: "other"})
     assert recorded_depth(folder) is None
@@ -47,23 +49,24 @@ def test_an_unreadable_file_is_no_record(tmp_path, user_path: Path, content: str
     (user_path / "mtplx").mkdir()
     (user_path / "mtplx" / "tuning.json").write_text(content)
     assert recorded_depth(folder) is None
-    save(folder, Measured(1, {0: 1.0, 1: 1.7}))
+    save(record_key(folder), Measured({0: [1.0], 1: [1.7]}))
     assert recorded_depth(folder) == 1
 
 
-def test_plain_decoding_wins_where_no_depth_beats_it(tmp_path: Path, monkeypatch) -> None:
-    seconds = {0: 1.0, 1: 1.1, 2: 2.0, 3: 3.0, 4: 4.0}
-    monkeypatch.setattr(tuning, "_seconds", lambda model, prompt, tokens, depth: seconds[depth])
-    from llm_mtplx.engine.load import load
-
-    model = load(copy_demo(tmp_path / "model"), print)
-    assert tuning.measure(model, 8, 1).depth == 0
-    seconds[2] = 0.5
-    assert tuning.measure(model, 8, 1).depth == 2
-    assert replace(model, depth=2).depth == 2
+def test_plain_decoding_wins_where_no_depth_beats_it() -> None:
+    assert Measured({0: [5.0, 6.0, 7.0], 1: [6.0, 6.0, 6.0], 2: [1.0, 1.0, 9.0]}).depth == 0
+    measured = Measured({0: [5.0, 6.0, 7.0], 1: [9.0, 1.0, 8.0], 2: [7.0, 7.0, 9.0]})
+    assert measured.depth == 1
+    assert measured.ratios() == {0: 1.0, 1: 8 / 6, 2: 7 / 6}
+    plain, one, two = table(measured)
+    assert plain.count("█") < two.count("█") < one.count("█") == 40
+    assert [line.endswith("<- used by draft auto") for line in (plain, one, two)] == [0, 1, 0]
 
 
-def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path) -> None:
+def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch) -> None:
+    # The processes that measure are llm's own and would use another BLAS than this one.
+    monkeypatch.setenv("LLM_MTPLX_BLAS", "off")
+
     def ok(*args: str) -> str:
         result = CliRunner().invoke(cli, args)
         assert result.exit_code == 0, result.output
@@ -71,13 +74,23 @@ def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path) -> None:
 
     folder = save_random_model(tmp_path / "acme" / "random")
     ok("mtplx", "add", str(folder), "-a", "random")
-    report = json.loads(ok("mtplx", "tune", "random", "--tokens", "8", "--repeats", "1", "--json"))
-    assert set(report["tokens_per_s"]) == {"0", "1", "2", "3", "4"}
+    few = ("--tokens", "8", "--repeats", "1", "--depths", "2")
+    report = json.loads(ok("mtplx", "tune", "random", *few, "--json"))
+    assert report["samples"].keys() == {"0", "2"}
+    assert all(len(taken) == 1 and taken[0] > 0 for taken in report["samples"].values())
     assert report["depth"] == recorded_depth(inspect(folder))
+    # Whichever won here: the saved one is what counts.
+    (record,) = json.loads(tuning_path().read_text()).values()
+    tuning_path().write_text(json.dumps({record_key(inspect(folder)): {**record, "depth": 2}}))
     ok("-m", "random", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
     log = json.loads(ok("logs", "--json", "-n", "1"))[0]
-    assert log["response_json"]["mtp"]["depth"] == report["depth"]
-    assert "<- used by draft auto" in ok("mtplx", "tune", "random", "--tokens", "8")
+    assert log["response_json"]["mtp"]["depth"] == 2
+
+
+def test_a_depth_there_is_not_is_a_usage_error() -> None:
+    result = CliRunner().invoke(cli, ["mtplx", "tune", "--depths", "1,9"])
+    assert result.exit_code == 2
+    assert "0,1,2,3,4" in result.stderr
 
 
 def test_without_a_head_there_is_nothing_to_tune(tmp_path: Path) -> None:

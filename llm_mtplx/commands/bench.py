@@ -1,0 +1,71 @@
+"""``llm mtplx bench``: how fast a model reads, answers and goes on here."""
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from ..catalog.entries import DEMO_ID, entry_named
+from ..progress import notice
+from .bars import bar
+
+if TYPE_CHECKING:
+    from ..engine.bench import Benched
+
+PLACES = {"cold": "cold", "ram": "from RAM", "ssd": "from SSD"}
+
+
+@click.command()
+@click.option("model", "-m", "--model", default=DEMO_ID, help="The model to measure")
+@click.option(
+    "--prompt-tokens", type=click.IntRange(min=32), default=1024, help="About so many are read"
+)
+@click.option("--tokens", type=click.IntRange(min=8), default=64, help="Tokens an answer")
+@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Runs after a warm-up")
+@click.option("json_", "--json", is_flag=True, help="Print JSON")
+def bench(model: str, prompt_tokens: int, tokens: int, repeats: int, json_: bool) -> None:
+    """Measure reading, decoding with drafts and without, and the wait for the first token
+
+    The wait is told for a prompt that is read as a whole and for one that goes on from a state in
+    RAM or from disk. The store is a temporary one: what you have kept is neither used nor
+    touched. Numbers are medians at temperature 0; drafts are counted by position.
+    """
+    from ..engine.engine import shared_engine
+
+    entry = entry_named(model)
+    done = shared_engine().bench(entry.path, prompt_tokens, tokens, repeats, notice)
+    if json_:
+        click.echo(json.dumps({"model": entry.model_id, **asdict(done)}, indent=2))
+        return
+    click.echo("\n".join(table(entry.model_id, done)))
+
+
+def table(model_id: str, done: "Benched") -> list[str]:
+    """What was measured, a line each, with bars."""
+    lines = [
+        f"{model_id}: a prompt of {done.prompt_tokens:,} tokens, {done.tokens} tokens answered, "
+        f"medians of {done.repeats}",
+        f"{'read':12} {done.prefill_tokens_per_s:8.1f} tokens/s",
+    ]
+    rates = done.decode_tokens_per_s
+    for depth, rate in rates.items():
+        name = f"draft {depth}" if depth else "plain"
+        used = "  <- used by draft auto" if depth == done.auto_depth else ""
+        lines.append(f"{name:12} {rate:8.1f} tokens/s  {bar(rate, max(rates.values()))}{used}")
+    lines.append("first token")
+    waits = done.first_token_s
+    for place, name in PLACES.items():
+        restored = f"  {done.restored[place]:,} restored" if done.restored[place] else ""
+        shown = bar(waits[place], max(waits.values()))
+        lines.append(f"  {name:10} {waits[place]:8.3f} s         {shown}{restored}")
+    if sum(done.drafted):
+        lines.append("accepted drafts, of those examined")
+    for position, (drafted, accepted) in enumerate(zip(done.drafted, done.accepted, strict=True)):
+        if drafted:
+            share = accepted / drafted
+            counts = f"{accepted} of {drafted}"
+            lines.append(
+                f"  position {position + 1} {share:8.0%}           {bar(share, 1)}  {counts}"
+            )
+    return lines

@@ -18,6 +18,7 @@ from ..errors import EngineError
 from ..settings import tuning_path
 
 DEPTHS = (0, 1, 2, 3, 4)
+NOISE = 0.03  # relative; medians of the same depth differ by as much
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,11 @@ class Measured:
 
     @property
     def depth(self) -> int:
-        """The fastest; 0 unless a deeper one beats plain decoding."""
+        """The lowest that is as good as the fastest: a gain within NOISE is none, and every draft
+        more is one more that a harder prompt may waste."""
         rates = self.tokens_per_s
-        return max(rates, key=lambda depth: rates[depth])
+        enough = max(rates.values()) * (1 - NOISE)
+        return min(depth for depth, rate in rates.items() if rate >= enough)
 
     def ratios(self) -> dict[int, float]:
         rates = self.tokens_per_s

@@ -119,16 +119,17 @@ def serve_lines() -> str:
         f"`llm -c` says its first words after {first['attached']:.1f} s with an engine and"
         f" {first['not_attached']:.1f} s without one, where `llm --help` takes"
         f" {first['help']:.1f} s. A token costs {100 * over['attached']:.0f} % more than in the"
-        f" engine alone on its way through the socket, {100 * over['http']:.1f} % through the server."
-        f" {many['clients']} clients with {many['turns']} turns each lost none of"
+        f" engine alone on its way through the socket, {100 * over['http']:.1f} % through the"
+        f" server. {many['clients']} clients with {many['turns']} turns each lost none of"
         f" {many['answered']} requests; the slowest waited {many['slowest_to_median_client']:.2f}"
         f" times as long as the median, and {100 * many['cached_share']:.0f} % of the prompts were"
         " not read again. The same conversations, one server after the other:"
     )
-    rows = [("4 clients, 8 turns each", "seconds", "first token, p95", "of the prompts cached")]
+    rows = [("4 clients, 8 turns each", "seconds", "tokens/s", "first token, p95", "cached")]
     for name, run in told["peer"].items():
-        share = f"{100 * run['cached_share']:.0f} %"
-        rows.append((name, f"{run['seconds']:.1f}", f"{run['first_token_p95_s']:.2f} s", share))
+        cells = [f"{run['seconds']:.1f}", f"{run['tokens_per_s']:.1f}"]
+        cells += [f"{run['first_token_p95_s']:.2f} s", f"{100 * run['cached_share']:.0f} %"]
+        rows.append((name, *cells))
     return f"{words}\n\n{_table(rows)}"
 
 

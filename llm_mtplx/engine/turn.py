@@ -145,8 +145,7 @@ class Turn:
     def _run(self) -> Finished:
         mx.reset_peak_memory()
         at, taken = self._loan.position, self._taken
-        told = Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s)
-        self._emit(told)
+        self._emit(Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s))
         prefilling = time.perf_counter()
         finish = self._read_prompt()
         first_token = prefilled = time.perf_counter()
@@ -194,8 +193,7 @@ class Turn:
         """Forward what the bank did not have, leaving checkpoints on the way."""
         position = self._loan.position
         system, self._header = self._system_end(), self._answer_header()
-        messages = self._request.messages
-        if not messages or messages[-1]["role"] != "tool":
+        if [message["role"] for message in self._request.messages[-1:]] != ["tool"]:
             self._loan.session.asked = self._header
         rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
         self._roles = {system: "prefix", **dict.fromkeys(rungs, "ladder")}

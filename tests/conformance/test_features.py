@@ -69,8 +69,9 @@ def test_a_registered_tool_stays_offered_on_continue() -> None:
     assert "Paris" in ok("-c", FRANCE)
     asked = logs(1)[0]
     assert [tool["name"] for tool in asked["tools"]] == ["llm_version"]
-    # The template leaves the think blocks of the tool rounds out: back to the question's end.
-    assert asked["response_json"]["cache"]["miss_reason"] == "template_rewrites"
+    # The template leaves the think blocks of the tool rounds out: back to the question's end,
+    # unless an engine that stays has read the rewritten rounds ahead.
+    assert asked["response_json"]["cache"]["miss_reason"] in ("template_rewrites", None)
     assert asked["response_json"]["cache"]["restored"] > 90
 
 

@@ -28,7 +28,11 @@ def endless(tmp_path: Path) -> str:
 
 
 def start(*args: str, **streams) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*LLM, *args], env=os.environ, **streams)
+    def heed_interrupts() -> None:
+        # A shell's background jobs ignore them, and so would what they start.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    return subprocess.Popen([*LLM, *args], env=os.environ, preexec_fn=heed_interrupts, **streams)
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:

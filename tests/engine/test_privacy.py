@@ -31,7 +31,7 @@ def test_no_log_record_and_no_file_name_tells_what_was_said(
         if len(messages) == 3:
             wait_until_weights_are_known(folder)
     assert messages[-1]["content"] == "Your name is Tamsin."
-    store = engine._store
+    store = engine._residents.store
     assert isinstance(store, ColdStore)
     engine.call(lambda: None)  # the turn's state is handed over by now
     assert store.flush(TIMEOUT_S)
@@ -48,7 +48,9 @@ def test_no_log_record_and_no_file_name_tells_what_was_said(
 
 
 def wait_until_weights_are_known(folder: Path) -> None:
-    persistence = shared_engine()._keepers[folder]._persistence
+    resident = shared_engine()._residents.find(folder)
+    assert resident is not None
+    persistence = resident.keepers[""]._persistence
     assert persistence is not None
     deadline = time.monotonic() + TIMEOUT_S
     while persistence.fingerprint() is None:

@@ -78,9 +78,9 @@ def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch
     report = json.loads(ok("mtplx", "tune", "random", *few, "--json"))
     assert report["samples"].keys() == {"0", "2"}
     assert all(len(taken) == 1 and taken[0] > 0 for taken in report["samples"].values())
-    assert report["depth"] == recorded_depth(inspect(folder))
-    # Whichever won here: the saved one is what counts.
     (record,) = json.loads(tuning_path().read_text()).values()
+    assert report["depth"] == record["depth"]
+    # Whichever won here: the saved one is what counts.
     tuning_path().write_text(json.dumps({record_key(inspect(folder)): {**record, "depth": 2}}))
     ok("-m", "random", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
     log = json.loads(ok("logs", "--json", "-n", "1"))[0]

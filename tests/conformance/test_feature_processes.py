@@ -67,5 +67,18 @@ def test_a_chain_begins_warm_and_goes_on_in_new_processes(user_path: Path) -> No
     assert last()["reasoning"] == went_on["reasoning"] != ""
 
 
+def test_after_an_answer_of_a_schema_a_new_process_goes_on(user_path: Path) -> None:
+    system = "You are a helpful assistant. " * 12
+    answer = llm("-m", MODEL, "Invent a person.", "-s", system, "--schema", "name,age int")
+    assert json.loads(answer).keys() == {"name", "age"}
+    read = last()["input_tokens"]
+    question = ("What is the capital of France?", "-o", "temperature", "0")
+    warm = llm("-c", *question)
+    went_on = last()
+    assert went_on["response_json"]["cache"]["source"] == "ssd"
+    assert went_on["response_json"]["cache"]["restored"] > read - 10
+    assert warm == llm("--cid", went_on["conversation_id"], *question, "-o", "cache", "off")
+
+
 def test_counting_needs_no_mlx() -> None:
     assert run("-c", PYTHON, "mtplx", "count", "-m", MODEL, "Hello") == "13 tokens False\n"

@@ -182,8 +182,9 @@ def _handler(hub: FakeHub) -> type[BaseHTTPRequestHandler]:
             if cut is not None:
                 body = body[:cut]
                 hub.fail[path] = 503
-            self.wfile.write(body)
+            # Before the client can have it: a test looks as soon as its command is done.
             hub.sent.append((path, begin, len(body)))
+            self.wfile.write(body)
             if cut is not None:
                 self.close_connection = True
 

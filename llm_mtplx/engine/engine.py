@@ -56,6 +56,9 @@ class Engine:
 
     def call(self, function: Callable[[], T]) -> T:
         """Run ``function`` on the engine's thread and wait for its result."""
+        return self._begin(function).result()
+
+    def _begin(self, function: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
 
         def task() -> None:
@@ -65,7 +68,7 @@ class Engine:
                 future.set_exception(error)
 
         self._put(task)
-        return future.result()
+        return future
 
     @property
     def waiting(self) -> int:
@@ -94,18 +97,18 @@ class Engine:
         if "_residents" in self.__dict__:
             self._put(task)
 
-    def forget(self, conversation: str | None, older_than: float) -> None:
+    def forget(self, conversation: str | None, older_than: float) -> "Future[None]":
         """Drop what RAM has of a conversation (None: of all) that has been unused for
         ``older_than`` seconds, once what runs now has ended."""
 
         def task() -> None:
             kept = (a for a in self._ahead if conversation not in (None, a.request.conversation))
             self._ahead = deque(kept, maxlen=AHEAD)
-            self._residents.bank.forget(conversation, older_than)
-            self._publish()
+            if "_residents" in self.__dict__:
+                self._residents.bank.forget(conversation, older_than)
+                self._publish()
 
-        if "_residents" in self.__dict__:
-            self._put(task)
+        return self._begin(task)
 
     def _submit(self, request: Request, sink: Callable[[Event], None], client: str = "") -> Job:
         job = Job(request, sink)

@@ -59,6 +59,8 @@ def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None, salt: str = 
                 "salt": salt,
             },
         )
-        persistence = Persistence(store, lambda: fingerprint.value, limits().min_tokens)
+        persistence = Persistence(
+            store, lambda: fingerprint.value, limits().min_tokens, fingerprint.wait
+        )
     tokenizer = model.tokenizer
     return Keeper(bank, model.key + salt, tokenizer.decode, tokenizer.message_start, persistence)

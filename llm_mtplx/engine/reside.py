@@ -13,6 +13,7 @@ from .resident import Place, listen
 from .status import engine_status
 
 WATCH_S = 5.0
+FORGET_S = 3.0  # less than who asks will wait
 
 Extra = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -38,7 +39,9 @@ async def reside(
         if asked["ask"] == "stop":
             stopping.set()
         elif asked["ask"] == "forget":
-            engine.forget(asked["conversation"], asked["older_than"])
+            # Behind a long turn it comes after the answer.
+            done = engine.forget(asked["conversation"], asked["older_than"])
+            await asyncio.wait([asyncio.wrap_future(done)], timeout=FORGET_S)
         return {"pid": os.getpid(), "address": address, **engine_status(engine)}
 
     server = await listen(place, engine, answer)

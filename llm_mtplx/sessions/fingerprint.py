@@ -33,11 +33,18 @@ class Fingerprint:
         self._computed_with = computed_with
         self._memo = memo
         self.value: str | None = None
+        self._hashing: threading.Thread | None = None
         unknown = sum(f.stat().st_size for f in self._files if self._remembered(f) is None)
         if unknown <= INLINE_BYTES:
             self._compute()
         else:
-            threading.Thread(target=self._compute, name="mtplx-hash", daemon=True).start()
+            self._hashing = threading.Thread(target=self._compute, name="mtplx-hash", daemon=True)
+            self._hashing.start()
+
+    def wait(self, timeout: float) -> None:
+        """Until the weights are known, ``timeout`` seconds at most."""
+        if self._hashing is not None:
+            self._hashing.join(timeout)
 
     def _compute(self) -> None:
         with contextlib.suppress(OSError):

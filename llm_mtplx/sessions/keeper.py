@@ -1,6 +1,5 @@
 """One model's sessions, from RAM and from SSD."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -32,11 +31,13 @@ class Taken:
 
 @dataclass(frozen=True)
 class Persistence:
-    """What the cold store needs to know of a model. ``fingerprint`` may come to be known late."""
+    """What the cold store needs to know of a model. ``fingerprint`` may come to be known late;
+    ``wait`` returns once it is, or after so many seconds."""
 
     store: ColdStore
     fingerprint: Callable[[], str | None]
     min_tokens: int | None  # the user's, else by the size of a state
+    wait: Callable[[float], None] = lambda timeout: None
 
 
 class Keeper:
@@ -258,13 +259,8 @@ class Keeper:
 
     def wait_for_store(self, timeout: float) -> None:
         """Until it is known under which fingerprint states are kept."""
-        until = time.monotonic() + timeout
-        while (
-            self._persistence is not None
-            and self._persistence.fingerprint() is None
-            and time.monotonic() < until
-        ):
-            time.sleep(0.05)
+        if self._persistence is not None:
+            self._persistence.wait(timeout)
 
     def is_stored(self, ids: Sequence[int], timeout: float) -> bool:
         """Whether the store has the state after ``ids``, once it has written what it was given."""

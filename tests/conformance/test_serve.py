@@ -5,7 +5,6 @@ import os
 import plistlib
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import click.testing
@@ -43,9 +42,6 @@ def test_the_first_call_starts_an_engine_and_uses_it() -> None:
         assert status["session_bank"]["entries"] == 1
         conversation = json.loads(llm("logs", "--json", "-n", "1").stdout)[0]["conversation_id"]
         assert mtplx("forget", conversation).exit_code == 0
-        deadline = time.monotonic() + TIMEOUT_S
-        while ask("status")["session_bank"]["entries"] and time.monotonic() < deadline:
-            time.sleep(0.05)
         assert ask("status")["session_bank"]["entries"] == 0
         shown = mtplx("status").stdout
         assert f"Engine: process {status['pid']}, " in shown and "mtplx-demo" in shown

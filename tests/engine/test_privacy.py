@@ -1,7 +1,6 @@
 """What a user said goes into the answer and the store's files, and into no log and no name."""
 
 import logging
-import time
 from pathlib import Path
 
 import pytest
@@ -28,8 +27,6 @@ def test_no_log_record_and_no_file_name_tells_what_was_said(
         request = Request("m", folder, list(messages), conversation=conversation)
         answer = "".join(e.text for e in engine.stream(request) if isinstance(e, Text))
         messages.append({"role": "assistant", "content": answer})
-        if len(messages) == 3:
-            wait_until_weights_are_known(folder)
     assert messages[-1]["content"] == "Your name is Tamsin."
     store = engine._residents.store
     assert isinstance(store, ColdStore)
@@ -45,14 +42,3 @@ def test_no_log_record_and_no_file_name_tells_what_was_said(
     spelled = told.replace(" ", "")
     for at in range(len(ids) - 3):
         assert ",".join(map(str, ids[at : at + 4])) not in spelled
-
-
-def wait_until_weights_are_known(folder: Path) -> None:
-    resident = shared_engine()._residents.find(folder)
-    assert resident is not None
-    persistence = resident.keepers[""]._persistence
-    assert persistence is not None
-    deadline = time.monotonic() + TIMEOUT_S
-    while persistence.fingerprint() is None:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

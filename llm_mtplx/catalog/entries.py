@@ -109,10 +109,10 @@ def model_id_of(repo: str) -> str:
 
 
 def entry_named(name: str) -> Entry:
-    """The model with this id or alias."""
-    for entry in list_entries()[0]:
-        if name in (entry.model_id, *entry.aliases):
-            return entry
+    """As ``find_entry``. Raises MtplxError where there is none."""
+    entry = find_entry(name)
+    if entry is not None:
+        return entry
     raise MtplxError(f"No model is called {name!r}. 'llm mtplx models' lists them.")
 
 

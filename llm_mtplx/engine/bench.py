@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ..coldstore import ColdStore
-from ..sessions.bank import Bank
-from ..sessions.budgets import BankLimits
-from ..sessions.keeper import Keeper, Persistence
+from ..sessions.keeper import Keeper
 from .load import LoadedModel
+from .memory import keeper_apart
 from .protocol import Finished, Request
 from .turn import Turn
 
@@ -91,7 +90,7 @@ class _Benchmark:
             {"role": "system", "content": self._system},
             {"role": "user", "content": QUESTIONS[0]},
         ]
-        warm = self._keeper(self._store)
+        warm = keeper_apart(self._model, self._store)
         first = self._turn(warm, messages, FIRST_TOKENS)
         first.run()
         first.keep()
@@ -102,7 +101,9 @@ class _Benchmark:
         ]
         ram = self._turn(warm, messages, FIRST_TOKENS)
         done = {"ram": ram.run()}
-        done["ssd"] = self._turn(self._keeper(self._store), messages, FIRST_TOKENS).run()
+        done["ssd"] = self._turn(
+            keeper_apart(self._model, self._store), messages, FIRST_TOKENS
+        ).run()
         # The prompt has the model's own ids for its earlier answer, the others get them too.
         done["cold"] = self._cold(messages, ram.prompt, self._drafting)
         if self._drafting:
@@ -110,15 +111,9 @@ class _Benchmark:
         return done
 
     def _cold(self, messages: list[dict[str, Any]], prompt: list[int], depth: int) -> Finished:
-        turn = self._turn(self._keeper(), messages, self._tokens, depth)
+        turn = self._turn(keeper_apart(self._model), messages, self._tokens, depth)
         turn.prompt = prompt
         return turn.run()
-
-    def _keeper(self, store: ColdStore | None = None) -> Keeper:
-        bank = Bank(BankLimits(1 << 40, 1 << 40, entries=4, idle_s=0), lambda: 0.0)
-        persistence = Persistence(store, lambda: "bench", min_tokens=1) if store else None
-        tokenizer = self._model.tokenizer
-        return Keeper(bank, self._model.key, tokenizer.decode, tokenizer.message_start, persistence)
 
     def _turn(
         self,

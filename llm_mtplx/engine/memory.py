@@ -9,6 +9,7 @@ from ..catalog import machine
 from ..coldstore import ColdStore
 from ..limits import limits, store_limits
 from ..sessions.bank import Bank
+from ..sessions.budgets import BankLimits
 from ..sessions.fingerprint import Fingerprint
 from ..sessions.keeper import Keeper, Persistence
 from ..settings import cache_dir
@@ -37,6 +38,15 @@ def store() -> ColdStore | None:
     if limits().cache == "off":
         return None
     return ColdStore(cache_dir(), store_limits())
+
+
+def keeper_apart(model: LoadedModel, store: ColdStore | None = None) -> Keeper:
+    """One that shares nothing with turns of the user's, for measuring; remembers in RAM, and in
+    ``store`` where there is one."""
+    bank = Bank(BankLimits(1 << 40, 1 << 40, entries=4, idle_s=0), lambda: 0.0)
+    persistence = Persistence(store, lambda: "apart", min_tokens=1) if store else None
+    tokenizer = model.tokenizer
+    return Keeper(bank, model.key, tokenizer.decode, tokenizer.message_start, persistence)
 
 
 def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None, salt: str = "") -> Keeper:

@@ -14,13 +14,12 @@ import mlx.core as mx
 import numpy as np
 
 from ..coldstore import ColdStore
-from ..sessions.bank import Bank
-from ..sessions.budgets import BankLimits
-from ..sessions.keeper import Keeper, Persistence
+from ..sessions.keeper import Keeper
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
 from ..speculative.draws import Draws
 from .load import LoadedModel
+from .memory import keeper_apart
 from .protocol import Request
 from .turn import Turn
 
@@ -77,7 +76,7 @@ class _Verification:
 
     def run(self) -> Verified:
         store = ColdStore(self._directory)
-        warm = self._keeper(store)
+        warm = keeper_apart(self._model, store)
         first = self._turn(warm, self._model)
         first.run()
         first.keep()
@@ -91,24 +90,18 @@ class _Verification:
         ram = self._turn(warm, endless)
         # The prompt has the model's own ids for its earlier answer, the others get them too.
         prompt = ram.prompt
-        cold = self._turn(self._keeper(), endless, prompt)
+        cold = self._turn(keeper_apart(self._model), endless, prompt)
         cold.run()
         ways = [
             self._way("from RAM", ram, cold),
-            self._way("from SSD", self._turn(self._keeper(store), endless), cold),
+            self._way("from SSD", self._turn(keeper_apart(self._model, store), endless), cold),
         ]
         if self._model.head is not None:
-            plain = self._turn(self._keeper(), endless, prompt, depth=0)
+            plain = self._turn(keeper_apart(self._model), endless, prompt, depth=0)
             ways.append(self._way("without drafts", plain, cold))
         store.close(WAIT_S)
         equal, difference = self._rows(prompt)
         return Verified(len(prompt), cold.emitted, ways, equal, difference)
-
-    def _keeper(self, store: ColdStore | None = None) -> Keeper:
-        bank = Bank(BankLimits(1 << 40, 1 << 40, entries=4, idle_s=0), lambda: 0.0)
-        persistence = Persistence(store, lambda: "verify", min_tokens=1) if store else None
-        tokenizer = self._model.tokenizer
-        return Keeper(bank, self._model.key, tokenizer.decode, tokenizer.message_start, persistence)
 
     def _turn(
         self,

@@ -10,7 +10,7 @@ import llm
 from starlette.requests import Request as HttpRequest
 from starlette.responses import StreamingResponse
 
-from ..catalog.entries import Entry, list_entries
+from ..catalog.entries import Entry, find_entry
 from ..engine.engine import Engine
 from ..engine.protocol import (
     Event,
@@ -47,9 +47,9 @@ class Gateway:
         self._max_waiting = max_waiting
 
     def entry(self, model: str) -> Entry:
-        for entry in list_entries()[0]:
-            if model in (entry.model_id, *entry.aliases):
-                return _here(entry)
+        entry = find_entry(model)
+        if entry is not None:
+            return _here(entry)
         raise ApiError(
             404,
             f"The model {model!r} is not known here; GET /v1/models lists those that are.",

@@ -5,27 +5,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-import click.testing
 import pytest
-from llm.cli import cli
 
 from llm_mtplx.catalog import known, machine, places
 from llm_mtplx.catalog.entries import Entry, find_entry, list_entries
 from llm_mtplx.errors import ModelFolderError
 
 from ..folders import copy_demo, edit_json
+from ..llm_command import invoke, ok
 
 REPO = "acme/tiny"
-
-
-def invoke(*args: str) -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli, args)
-
-
-def ok(*args: str) -> str:
-    result = invoke(*args)
-    assert result.exit_code == 0, result.output
-    return result.stdout
 
 
 def in_cache(root: Path) -> Callable[[str], Path]:

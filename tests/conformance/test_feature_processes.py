@@ -5,10 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from click.testing import CliRunner
-from llm.cli import cli
+from ..llm_command import MODEL, last_log, logs
 
-MODEL = "mtplx-demo"
 PYTHON = """
 import sys
 from click.testing import CliRunner
@@ -34,15 +32,6 @@ def run(*args: str) -> str:
     return done.stdout
 
 
-def last() -> dict:
-    return logs(1)[0]
-
-
-def logs(count: int) -> list[dict]:
-    told = CliRunner().invoke(cli, ["logs", "--json", "-n", str(count)])
-    return json.loads(told.stdout)
-
-
 def test_a_chain_begins_warm_and_goes_on_in_new_processes(user_path: Path) -> None:
     system = "You are a helpful assistant. " * 12
     told = ("-s", system, "-T", "llm_version")
@@ -59,22 +48,22 @@ def test_a_chain_begins_warm_and_goes_on_in_new_processes(user_path: Path) -> No
     question = "What is the opposite of hot?"
     thinking = ("-o", "thinking", "on", "-o", "thinking_budget", "4")
     warm = llm("--async", "-c", question, *thinking)
-    went_on = last()
+    went_on = last_log()
     assert went_on["response_json"]["cache"]["source"] == "ssd"
     assert went_on["response_json"]["cache"]["restored"] > warmed["tokens"]
     cold = llm("--cid", went_on["conversation_id"], question, *thinking, "-o", "cache", "off")
     assert warm == cold
-    assert last()["reasoning"] == went_on["reasoning"] != ""
+    assert last_log()["reasoning"] == went_on["reasoning"] != ""
 
 
 def test_after_an_answer_of_a_schema_a_new_process_goes_on(user_path: Path) -> None:
     system = "You are a helpful assistant. " * 12
     answer = llm("-m", MODEL, "Invent a person.", "-s", system, "--schema", "name,age int")
     assert json.loads(answer).keys() == {"name", "age"}
-    read = last()["input_tokens"]
+    read = last_log()["input_tokens"]
     question = ("What is the capital of France?", "-o", "temperature", "0")
     warm = llm("-c", *question)
-    went_on = last()
+    went_on = last_log()
     assert went_on["response_json"]["cache"]["source"] == "ssd"
     assert went_on["response_json"]["cache"]["restored"] > read - 10
     assert warm == llm("--cid", went_on["conversation_id"], *question, "-o", "cache", "off")

@@ -4,16 +4,14 @@ import asyncio
 import json
 from pathlib import Path
 
-import click.testing
 import llm
 import pytest
-from llm.cli import cli
 
 from llm_mtplx.engine import residents
 
 from ..folders import copy_demo
+from ..llm_command import MODEL, invoke, logs, ok
 
-MODEL = "mtplx-demo"
 ADD = """
 def add(a: int, b: int) -> int:
     "Add two numbers"
@@ -22,20 +20,6 @@ def add(a: int, b: int) -> int:
 SUM = "What is 31 + 14?"
 VERSION = "What version of llm is this?"
 FRANCE = "What is the capital of France?"
-
-
-def invoke(*args: str, input: str = "") -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli, args, input=input)
-
-
-def ok(*args: str, input: str = "") -> str:
-    result = invoke(*args, input=input)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def logs(count: int) -> list[dict]:
-    return json.loads(ok("logs", "--json", "-n", str(count)))
 
 
 def add(a: int, b: int) -> int:

@@ -4,33 +4,18 @@ import asyncio
 import json
 from pathlib import Path
 
-import click.testing
 import llm
 import pytest
-from llm.cli import cli, load_conversation
+from llm.cli import load_conversation
 
 from llm_mtplx.demo import MODEL_DIR
 
 from ..folders import copy_demo, demo_weights, save, trunk_of
+from ..llm_command import MODEL, invoke, last_log, ok
 
-MODEL = "mtplx-demo"
 QUESTION = "What is the capital of France?"
 NAME = "My name is Zorblat."
 ASK_NAME = "What is my name?"
-
-
-def invoke(*args: str, input: str = "") -> click.testing.Result:
-    return click.testing.CliRunner().invoke(cli, args, input=input)
-
-
-def ok(*args: str, input: str = "") -> str:
-    result = invoke(*args, input=input)
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def last_log() -> dict:
-    return json.loads(ok("logs", "--json", "-n", "1"))[0]
 
 
 def test_answers() -> None:

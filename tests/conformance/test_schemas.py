@@ -12,8 +12,8 @@ from benchmarks.schemas import SCHEMAS
 from llm_mtplx.sessions.bank import Bank
 
 from ..dictated import LIMITS, small_model
+from ..llm_command import MODEL, invoke, last_log, ok
 from ..sessions.talk import Talk
-from .test_llm import MODEL, invoke, last_log, ok
 
 INTRODUCTION = "My name is Tamsin and I am 31 years old."
 TAMSIN = {"name": "Tamsin", "age": 31}

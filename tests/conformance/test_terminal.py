@@ -1,6 +1,5 @@
 """What a person at a terminal sees: Ctrl-C, the progress line, and clean pipes."""
 
-import json
 import os
 import pty
 import select
@@ -10,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from llm.cli import cli
 
 from ..folders import save_random_model
+from ..llm_command import logs, ok
 
 LLM = [sys.executable, "-m", "llm"]
 TIMEOUT_S = 120
@@ -23,7 +21,7 @@ TIMEOUT_S = 120
 def endless(tmp_path: Path) -> str:
     """A model whose answers go on until the context is full."""
     folder = save_random_model(tmp_path / "acme" / "endless")
-    assert CliRunner().invoke(cli, ["mtplx", "add", str(folder), "-a", "endless"]).exit_code == 0
+    ok("mtplx", "add", str(folder), "-a", "endless")
     return "endless"
 
 
@@ -46,10 +44,6 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
     return seen
 
 
-def logs() -> list[dict]:
-    return json.loads(CliRunner().invoke(cli, ["logs", "--json", "-n", "0"]).stdout)
-
-
 def test_ctrl_c_in_chat_ends_the_answer_and_the_chat_goes_on(endless: str) -> None:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     chat = start("chat", "-m", endless, **pipes)
@@ -65,7 +59,7 @@ def test_ctrl_c_in_chat_ends_the_answer_and_the_chat_goes_on(endless: str) -> No
     chat.stdin.flush()
     _, errors = chat.communicate(timeout=TIMEOUT_S)
     assert (chat.returncode, errors) == (0, b"")
-    (turn,) = logs()
+    (turn,) = logs(0)
     assert turn["response"]
     assert turn["response_json"]["finish_reason"] == "interrupted"
 
@@ -78,7 +72,7 @@ def test_ctrl_c_in_prompt_does_as_llm_does(endless: str) -> None:
     _, errors = prompt.communicate(timeout=TIMEOUT_S)
     assert prompt.returncode == 1
     assert b"Aborted!" in errors and b"Traceback" not in errors
-    assert logs() == []
+    assert logs(0) == []
 
 
 def test_the_progress_line_comes_and_goes_on_a_terminal() -> None:
@@ -100,7 +94,7 @@ def test_a_pipe_gets_the_answer_and_nothing_else() -> None:
     )
     assert done.returncode == 0
     assert done.stderr == b""
-    assert done.stdout.strip() == logs()[0]["response"].strip().encode()
+    assert done.stdout.strip() == logs(1)[0]["response"].strip().encode()
 
 
 def test_a_seed_repeats_in_fresh_processes_warm_or_cold() -> None:
@@ -113,5 +107,5 @@ def test_a_seed_repeats_in_fresh_processes_warm_or_cold() -> None:
         ).stdout
         for _ in range(2)
     }
-    texts |= {CliRunner().invoke(cli, args).stdout for _ in range(2)}
+    texts |= {ok(*args) for _ in range(2)}
     assert len(texts) == 1 and texts.pop().strip()

@@ -7,15 +7,29 @@ message borders changes nothing: they are control tokens, and no other token spa
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 _ANSWER = re.compile(r"(<\|im_start\|>assistant\n.*?<\|im_end\|>)", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class OwnIds:
+    """An earlier answer in the ids the model made."""
+
+    message: str
+    ids: tuple[int, ...]
+    start: int  # in the ids of the whole
+
+
 def encode_history(
-    text: str, encode: Callable[[str], list[int]], known: Mapping[str, Sequence[int]]
+    text: str,
+    encode: Callable[[str], list[int]],
+    known: Mapping[str, Sequence[int]],
+    used: "list[OwnIds] | None" = None,
 ) -> list[int]:
     """``known``: the ids of assistant messages, by the text they decode to. One that was cut
-    short, whose text has no end, stands for the beginning of its message.
+    short, whose text has no end, stands for the beginning of its message. ``used`` gets what of
+    them is in the result.
     """
     if not known:
         return encode(text)
@@ -31,6 +45,8 @@ def encode_history(
             pending += piece
         else:
             ids += encode(pending) if pending else []
+            if used is not None:
+                used.append(OwnIds(piece, tuple(own), len(ids)))
             ids += own
             pending = ""
     return ids + (encode(pending) if pending else [])

@@ -3,8 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
-from typing import Any
 
 import mlx.core as mx
 
@@ -12,12 +10,12 @@ from ..catalog.families import family_at
 from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
 from ..chat.effort import with_effort
-from ..chat.history import common_length, encode_history
+from ..chat.history import OwnIds, encode_history
 from ..chat.pieces import Call, Part, Unread
 from ..chat.toolcalls import is_call
-from ..chat.tools import all_said, answer_message, names_of, results_for, said
+from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
-from ..sessions.keeper import ANSWER_START, Keeper
+from ..sessions.keeper import Keeper
 from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder
@@ -47,6 +45,7 @@ from .protocol import (
     Text,
     ToolCall,
 )
+from .sequel import Sequel
 from .structured import check_complete, masks_for, rules_for
 
 
@@ -77,14 +76,15 @@ class Turn:
         self._header = 0
         self._roles: dict[int, CheckpointRole] = {}
         self.emitted: list[int] = []
-        self._known: KnownTurn | None = None
+        self.sequel: Sequel | None = None  # known at the end
         self._counts = Counts(resolve_depth(model, request))
         tokenizer = model.tokenizer
         self._known_answers = keeper.known_answers(
             request.conversation, request.pointer, request.cache
         )
         self._text = request.prompt or tokenizer.render(request.messages, request.template_args)
-        self.prompt = self._encode(self._text)
+        own: list[OwnIds] = []
+        self.prompt = self._encode(self._text, own)
         self._room = resolve_room(model, request, len(self.prompt))
         thinking = tokenizer.starts_in_reasoning(self.prompt)
         self._rules = rules_for(model, request, thinking)
@@ -98,6 +98,10 @@ class Turn:
             request.persist,
         )
         self._loan = self._taken.loan
+        # A line from the SSD, or a new one, has not seen them being made.
+        self._loan.session.adopt(
+            [KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own]
+        )
         self._restore_s = time.perf_counter() - before
         # JSON of a schema holds no calls, whatever it looks like.
         callable_tools = request.tools if request.calls and self._rules is None else []
@@ -128,8 +132,8 @@ class Turn:
             masks=masks_for(model, request, self._rules),
         )
 
-    def _encode(self, text: str) -> list[int]:
-        return encode_history(text, self.model.tokenizer.encode, self._known_answers)
+    def _encode(self, text: str, used: list[OwnIds] | None = None) -> list[int]:
+        return encode_history(text, self.model.tokenizer.encode, self._known_answers, used)
 
     def run(self) -> Finished:
         """Emit the answer as it comes; returns how the turn went.
@@ -162,7 +166,18 @@ class Turn:
         if not self._request.tools and is_call(self.answer.text):
             self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
         check_complete(self._rules, finish, self._room)
-        self._known = self._known_turn()
+        self.sequel = Sequel(
+            self.model.tokenizer,
+            self._request,
+            self._encode,
+            self._text,
+            self.prompt,
+            self._header,
+            self.decoder.state.ids,
+            self.emitted,
+            self.answer,
+            self._loan.session,
+        )
         return Finished(
             finish_reason=finish,
             prompt_tokens=len(self.prompt),
@@ -172,7 +187,7 @@ class Turn:
             rounds=self._counts.rounds,
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
-            pointer=self._pointer(),
+            pointer=self._pointer(self.sequel),
             restored=self._loan.position,
             source=self._taken.source,
             miss_reason=self._miss_reason(),
@@ -223,64 +238,26 @@ class Turn:
             return len(self.prompt)
         return len(self.prompt) - len(tokenizer.encode(self._text[len(history) :]))
 
-    @property
-    def _line(self) -> list[int]:
-        """The ids whose state is kept: those forwarded of the prompt, and the whole tokens of the
-        answer."""
-        if not self.emitted:
-            return self.decoder.state.ids
-        answer = self.answer
-        return self.prompt + self.emitted[: answer.whole_tokens if answer.stopped else None]
-
     def keep(self) -> None:
         """Make the state whole and hand it on, with the answer as the model made it."""
+        assert self.sequel is not None, "run comes first"
         if self.answer.stopped:
-            self.decoder.rewind(len(self._line))
+            self.decoder.rewind(len(self.sequel.line))
         self.decoder.settle()
         session, state = self._loan.session, self.decoder.state
         if state.position == 0:
             return
         session.checkpoints.append(Checkpoint.of(state))
-        if self._known:
-            session.turns.append(self._known)
-        tip = session.deepest(self._tip_position) if self._request.persist else None
+        if self.sequel.known:
+            session.turns.append(self.sequel.known)
+        tip = session.deepest(self.sequel.tip) if self._request.persist else None
         self._keeper.give_back(session, tip, self._request.cache, self._roles)
 
-    def _pointer(self) -> str | None:
+    def _pointer(self, sequel: Sequel) -> str | None:
         if not self._request.persist or not self.emitted:
             return None
-        tip = self._line[: self._tip_position]
+        tip = sequel.line[: sequel.tip]
         return self._keeper.pointer(tip, self.decoder.state, self._request.cache)
-
-    @cached_property
-    def _tip_position(self) -> int:
-        """Where the next turn's prompt will part from this line at the earliest: at the end of it
-        where the template repeats the answer as it was generated, else at the answer header or,
-        where it writes the tool rounds before the answer otherwise too, at the first of them."""
-        request, known, session = self._request, self._known, self._loan.session
-        if known is None:
-            # What ended inside a character cannot be told by its text.
-            unsaid = self.emitted and not request.prompt and session.deepest(self._header)
-            return unsaid.position if unsaid else len(self._line)
-        onwards = [*request.messages, self._message, *results_for(self.answer.calls)]
-        now = self._text[: self._text.rfind(ANSWER_START)] + known.message
-        later = self.model.tokenizer.render(onwards, request.template_args)
-        if later.startswith(now):
-            return len(self._line)
-        border = now.rfind("<|im_start|>", 0, common_length(now, later))
-        rest = self._encode(self._text[max(border, 0) :])
-        shared = session.deepest(len(self.prompt) - len(rest))
-        return shared.position if shared else 0
-
-    def onward(self) -> list[int]:
-        """The ids that the next prompt begins with, where they are not those of this line: the
-        template writes the answer otherwise than it was made. Else none."""
-        request, known = self._request, self._known
-        if known is None or self.answer.calls or self._tip_position == len(self._line):
-            return []
-        onwards = [*request.messages, self._message, {"role": "user", "content": "x"}]
-        text = self.model.tokenizer.render(onwards, request.template_args)
-        return self._encode(text[: max(text.rfind("<|im_start|>user"), 0)])
 
     def _miss_reason(self) -> Reason | None:
         reason = self._taken.reason
@@ -289,38 +266,6 @@ class Turn:
             # Known only now that there are rows to weigh.
             return self._keeper.why_not_stored(self.decoder.state, self._header)
         return reason
-
-    @property
-    def _message(self) -> dict[str, Any]:
-        """The answer as the next prompt's history will have it."""
-        return answer_message(self.answer.text, self.answer.reasoning, self.answer.calls)
-
-    def _known_turn(self) -> KnownTurn | None:
-        """This answer's whole message in the model's own ids; None where it has no exact text."""
-        tokenizer = self.model.tokenizer
-        opened = -1 if self._request.prompt else self._text.rfind(ANSWER_START)
-        end = tokenizer.message_end
-        if opened < 0 or end is None or not self.emitted:
-            return None
-        line = self._line
-        made = line[len(self.prompt) :]
-        text = tokenizer.decode(made)
-        if text is None:
-            return None
-        if self.answer.stopped:
-            # The shown text goes on inside a token that is not kept.
-            rest = self.answer.raw[self.answer.whole_length :]
-            made, text = made + tokenizer.encode(rest), text + rest
-        if made[-1:] != [end]:
-            made, text = [*made, end], f"{text}<|im_end|>"
-        head = self._text[opened:]
-        return KnownTurn(
-            message=head + text,
-            ids=(*tokenizer.encode(head), *made),
-            said=said(self._message),
-            start=self._header,
-            end=len(line),
-        )
 
     def drop_answer(self) -> None:
         """Nobody takes the answer: keep what was read of the prompt alone."""

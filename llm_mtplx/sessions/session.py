@@ -45,7 +45,7 @@ class KnownTurn:
 
     message: str  # from <|im_start|> to <|im_end|>, as the ids decode
     ids: tuple[int, ...]
-    said: tuple[str, str, str]  # text, reasoning and calls
+    said: tuple[str, str, str] | None  # text, reasoning and calls
     start: int  # where in the session's ids it began to be made, the answer header
     end: int  # position after its last id in the session; before start once it is left behind
 
@@ -73,6 +73,11 @@ class Session:
         for checkpoint in self.checkpoints:
             arrays.update({id(a): int(a.nbytes) for a in checkpoint.arrays})
         return sum(arrays.values())
+
+    def adopt(self, turns: Sequence[KnownTurn]) -> None:
+        """Take answers over that the line holds and that came from elsewhere."""
+        have = {turn.message for turn in self.turns}
+        self.turns = [*(turn for turn in turns if turn.message not in have), *self.turns]
 
     def nbytes_at(self, checkpoint: Checkpoint) -> int:
         """Bytes of a copy of the line up to ``checkpoint``."""
@@ -114,12 +119,12 @@ def pack(ids: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def go_back(state: State, checkpoint: Checkpoint) -> None:
-    """Cut ``state`` to the checkpoint, in place."""
-    surplus = state.position - checkpoint.position
+    """Cut ``state`` to the checkpoint, in place, also from the middle of a round that failed: its
+    rows are in the caches, its ids not yet in the state."""
     recurrent = iter(checkpoint.recurrent)
     for cache in state.cache:
         if isinstance(cache, KVCache):
-            cache.trim(surplus)
+            cache.trim(cache.offset - checkpoint.position)
         else:
             cache.cache = list(next(recurrent))
     state.forget(checkpoint.position)

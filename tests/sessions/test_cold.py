@@ -126,6 +126,34 @@ def test_the_pointer_finds_the_models_own_ids_without_a_conversation(model, proc
     assert one.say("Two.").restored == kept
 
 
+def test_the_models_own_ids_stay_known_after_a_restore(model, processes) -> None:
+    """Also for the turns that follow in the same process."""
+    one = talk(model, processes, template=PRESERVE)
+    one.say("One.", dictated=spelled(model, "capital"))
+    memory = processes()
+    one.memory = lambda: memory
+    said = [*model.tokenizer.encode("A river."), *model.eos_ids]
+    assert one.say("Two.", dictated=said).source == "ssd"
+    kept = one.turn.decoder.state.position
+    again = one.say("Three.")
+    assert (again.restored, again.source, again.miss_reason) == (kept, "ram", None)
+
+
+def test_a_read_that_ends_inside_an_answer_keeps_nothing_of_it(model, processes) -> None:
+    one = talk(model, processes, template=PRESERVE)
+    one.messages = [
+        {"role": "user", "content": "One."},
+        {"role": "assistant", "content": long_text(model, 700)},
+    ]
+    turn = one.begin("Two.")
+    turn._cancelled = lambda: True
+    assert turn.run().finish_reason == "interrupted"
+    assert turn.decoder.state.position == 512
+    turn.keep()
+    memory = processes()
+    assert memory.known_answers("a", None, "on") == {}
+
+
 @pytest.mark.parametrize("where", ["ram", "ssd"])
 def test_forks_that_said_the_same_in_other_ids(model, processes, where: str) -> None:
     """The pointer tells one conversation's lines apart where their text does not."""

@@ -1,5 +1,6 @@
 """A turn that begins with kept state gives the ids of a turn that reads everything again."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from llm_mtplx.errors import EngineError
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.budgets import BankLimits
 from llm_mtplx.sessions.reasons import Reason
-from llm_mtplx.speculative.decoder import Decoder
+from llm_mtplx.speculative import decoder
 
 from ..dictated import LIMITS, small_model
 from ..speculative.states import assert_equal, named_arrays
@@ -196,19 +197,25 @@ def test_an_answer_cut_by_the_limit_is_gone_on_from(model, bank, limit: int) -> 
     assert talk.say("Two.").restored == kept
 
 
-def test_after_an_error_the_bank_has_what_it_had(model, bank, monkeypatch) -> None:
+@pytest.mark.parametrize("draft", [0, 3])
+def test_after_an_error_the_bank_has_what_it_had(model, bank, monkeypatch, draft: int) -> None:
+    """One that comes after a round's forward: its rows lie in the caches already."""
     talk = Talk(model, bank, template=PRESERVE)
     talk.say("One.")
     kept = talk.turn.decoder.state.position
     before = named_arrays(bank.sessions[0].state)
+    judged = itertools.count()
+    require_finite = decoder._require_finite
 
-    def broken(*args: Any) -> None:
-        raise EngineError("by design")
+    def broken(top: Any) -> None:
+        require_finite(top)
+        if next(judged) == 2:
+            raise EngineError("by design")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Decoder, "round", broken)
+        patch.setattr(decoder, "_require_finite", broken)
         with pytest.raises(EngineError, match="by design"):
-            talk.say("Two.")
+            talk.say("Two.", depth=draft)
     talk.messages.pop()
     assert_equal(named_arrays(bank.sessions[0].state), before)
     assert talk.say("Two.").restored == kept

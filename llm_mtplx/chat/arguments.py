@@ -46,7 +46,7 @@ def _literal(text: str) -> Any:
     """The JSON value, or the Python one: models write both. Text that is neither is itself."""
     try:
         return json.loads(text, strict=False, parse_constant=_no_constant)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
     if text.strip()[:1] not in ("[", "{", "(") and text.strip() not in ("True", "False", "None"):
         return text

@@ -27,13 +27,14 @@ _FUNCTION = re.compile(r"<function(?:=|\s+name=)\s*\"?([^\s<>\"]+)\"?\s*>\s*")
 _FUNCTION_END = re.compile(r"\s*</function>\s*\Z")
 _PARAMETER = re.compile(r"\s*<parameter(?:=|\s+name=)\s*\"?([^\s<>\"]+)\"?[ \t]*>")
 _AFTER_VALUE = re.compile(r"\s*(?:<parameter[=\s]|</function>\s*\Z)")
-_TAG = re.compile(r"<(/?)(tool_call|function|parameter)\b[^<>\n]*>")
+_TAG = re.compile(r"<(/?)(tool_call|function|parameter)\b[^<>\n]*(?<!/)>")
 _TAG_LINE = re.compile(r"^[ \t]*</?(?:tool_call|function|parameter)\b[^<>\n]*>[ \t]*$", re.M)
 
 
-def read_call(markup: str, tools: Sequence[Mapping[str, Any]]) -> Call:
+def read_call(markup: str, tools: Sequence[Mapping[str, Any]], final: bool = False) -> Call:
     """``markup``: from ``<tool_call>`` to ``</tool_call>``. ``tools`` as the template has them;
-    their schemas say what type an argument has."""
+    their schemas say what type an argument has. ``final``: nothing follows, so a tag that was
+    opened and not closed is part of a value."""
     body = markup.removeprefix(_OPEN).removesuffix(_CLOSE).strip()
     if body.startswith("{"):
         return _read_json(body, tools)
@@ -48,7 +49,9 @@ def read_call(markup: str, tools: Sequence[Mapping[str, Any]]) -> Call:
         return Call(name, _object(_load(rest[: inner.start()])))
     try:
         written = dict(_parameters(rest, nested=True))
-    except Malformed:
+    except (Malformed, Unfinished) as error:
+        if isinstance(error, Unfinished) and not final:
+            raise
         written = dict(_parameters(rest, nested=False))
     properties = _schema(name, tools)
     return Call(name, {key: typed(text, *properties(key)) for key, text in written.items()})
@@ -69,6 +72,8 @@ def _read_json(body: str, tools: Sequence[Mapping[str, Any]]) -> Call:
 def _load(text: str) -> Any:
     try:
         return json.loads(text, strict=False)
+    except RecursionError:
+        raise Malformed("its arguments are nested too deeply") from None
     except ValueError as error:
         if "Unterminated string" in str(error):
             raise Unfinished from None

@@ -61,6 +61,8 @@ class AnswerDecoder:
     @property
     def held(self) -> int:
         """Characters of text that the tokens taken have begun or hold, and that are not out."""
+        if self.thinking.in_reasoning:
+            return 0
         return self.thinking.pending + self._decoder.incomplete
 
     def finish(self) -> list[Part]:

@@ -26,9 +26,6 @@ class ChatTokenizer:
     """
 
     def __init__(self, folder: Path) -> None:
-        # As mlx-lm does: transformers says on stderr that there is no PyTorch.
-        os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-
         try:
             self._encoder = Tokenizer.from_file(str(folder / "tokenizer.json"))
             self._templates = AutoTokenizer.from_pretrained(str(folder))

@@ -52,11 +52,6 @@ class ToolCallScanner:
         self._line = ""  # the text's current line
         self._in_fence = False
 
-    @property
-    def held(self) -> int:
-        """Characters that are not in a segment yet."""
-        return len(self._held) + len(self._newlines)
-
     def add(self, text: str) -> list[Segment]:
         self._held += text
         return self._scan(final=False)
@@ -115,11 +110,15 @@ class ToolCallScanner:
 
     def _salvage(self, segments: list[Segment], problem: str) -> None:
         """The longest way of reading failed: a call that forgot its last tag is still one."""
-        ends = [found.end() for found in _CLOSER.finditer(self._held)]
-        for end in dict.fromkeys([*ends, len(self._held)]):
+        found = [closer.end() for closer in _CLOSER.finditer(self._held)]
+        ends = list(dict.fromkeys([*found, len(self._held)]))
+        whole_first = sorted(ends, key=lambda end: not self._held[:end].endswith(_END))
+        tries = [*((end, False) for end in ends), *((end, True) for end in whole_first)]
+        for end, final in tries:
             whole = self._held[:end].rstrip()
             try:
-                call = read_call(whole if whole.endswith(_END) else whole + _END, self._tools)
+                markup = whole if whole.endswith(_END) else whole + _END
+                call = read_call(markup, self._tools, final)
             except (Malformed, Unfinished):
                 continue
             self._end_call(segments, end, call)

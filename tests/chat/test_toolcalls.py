@@ -148,6 +148,24 @@ def test_an_answer_in_every_split(answer: str, text: str, calls: list, unread: i
         assert scan([answer[:one], answer[one:two], answer[two:]]) == want
 
 
+def test_a_value_may_hold_tags_that_have_no_partner() -> None:
+    for value in ('<launch>\n<parameter name="rate"/>\n</launch>', '<x>\n<function name="f" />'):
+        want = ("", [Call("edit", {"text": value})], 0)
+        answer = xml("edit", text=value)
+        assert scan([answer]) == scan(list(answer)) == want
+    # One that looks like the beginning of more is known for none at the end.
+    value = "see <function foo> there"
+    answer = xml("edit", text=value)
+    assert scan([answer]) == scan(list(answer)) == ("", [Call("edit", {"text": value})], 0)
+
+
+def test_nesting_beyond_reason_is_no_error() -> None:
+    deep = "[" * 100_000
+    assert scan([xml("edit", tags=deep)])[1] == [Call("edit", {"tags": deep})]
+    for cut in ('<tool_call>\n{"name": "edit", "arguments": {"tags": ' + deep,):
+        assert scan([cut]) == (cut, [], 1)
+
+
 @pytest.mark.parametrize("markup", UNREADABLE)
 def test_what_cannot_be_read_stays_text(markup: str) -> None:
     for answer in (markup, f"Hm.\n\n{markup}"):

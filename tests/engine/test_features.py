@@ -117,6 +117,27 @@ def test_a_thinking_budget_ends_the_block_at_any_depth(model, budget: int) -> No
     assert lines == [lines[0]] * 4
 
 
+@pytest.mark.parametrize("depth", [0, 3])
+def test_characters_of_several_tokens_in_reasoning_hold_nothing_up(model, depth: int) -> None:
+    """Stop strings are not looked for there: every token of it is whole at once."""
+    events: list[Event] = []
+    thinking = {"template_args": {"enable_thinking": True}, "thinking_budget": 24}
+    turn = begin(model, events, depth=depth, stop=("END",), **thinking)
+    (eos,) = model.eos_ids
+    dictated = [*model.tokenizer.encode("é日本語 and so on and on and on and on again"), eos]
+    turn.decoder = DictatedDecoder(model, turn.prompt, dictated, wrong_at=1)
+    take, windows = turn._take, []
+
+    def watched(tokens: list[int]):
+        windows.append(len(turn.decoder._windows))
+        return take(tokens)
+
+    turn._take = watched
+    turn.run()
+    assert max(windows) <= 2
+    turn.keep()
+
+
 def test_a_budget_that_is_not_reached_changes_nothing(model) -> None:
     answer = "thought\n</think>\n\nAnswer."
     args = {"enable_thinking": True}

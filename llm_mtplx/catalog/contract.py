@@ -60,8 +60,9 @@ class Contract(BaseModel):
 def read_contract(path: Path, runtime: dict[str, Any], config: dict[str, Any]) -> Contract:
     """Raises ModelFolderError for a pack that needs a newer reader, or cannot be read."""
     told = {name: value for name, value in runtime.items() if value is not None}
-    if isinstance(config.get("mtplx_mtp_contract"), dict):
-        told["mtp_contract"] = {**(told.get("mtp_contract") or {}), **config["mtplx_mtp_contract"]}
+    own, added = told.get("mtp_contract", {}), config.get("mtplx_mtp_contract")
+    if isinstance(own, dict) and isinstance(added, dict):
+        told["mtp_contract"] = {**own, **added}
     try:
         contract = Contract.model_validate(told)
     except ValidationError as error:

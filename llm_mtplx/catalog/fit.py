@@ -43,7 +43,6 @@ class Plan:
     fits: bool
     window: int  # tokens of context; the least one where the model does not fit
     bank: int  # conversations in RAM while the window is not used
-    bank_in_use: int  # the same beside a full window
     per_session: int
     sessions: int
 
@@ -93,7 +92,6 @@ def plan(memory: int, needs: Needs) -> Plan:
         fits=fits,
         window=window,
         bank=bank,
-        bank_in_use=_clamp(idle - window * needs.kv_per_token, bank_floor),
         per_session=min(bank, max(min(bank * 2 // 3, idle // 2), needs.state, bank_floor // 2)),
         sessions=48 if memory >= 96 * GIB else 24,
     )

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from functools import cache
 
-GIB = 2**30
-
 
 def memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

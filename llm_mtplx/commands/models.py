@@ -111,6 +111,8 @@ def _discovered(entries: list[Entry]) -> Iterator[dict[str, Any]]:
 
 
 def _words(model: dict[str, Any]) -> str:
+    if model["state"] == "download" and "bytes" not in model:
+        return f"not on this machine: {model['command']}"
     if model["state"] == "download":
         size, memory = model["bytes"] / 1e9, model["memory_needed"] / fit.GIB
         return (

@@ -118,7 +118,12 @@ def percent(share: float | None) -> str:
 @click.command()
 @click.argument("conversation", required=False)
 @click.option("everything", "--all", is_flag=True, help="Forget every conversation")
-@click.option("--older-than", type=float, metavar="DAYS", help="Forget those unused for so long")
+@click.option(
+    "--older-than",
+    type=click.FloatRange(min=0),
+    metavar="DAYS",
+    help="Forget those unused for so long",
+)
 def forget(conversation: str | None, everything: bool, older_than: float | None) -> None:
     """Remove what is kept of CONVERSATION, an id of llm's log, from the disk
 

@@ -1,6 +1,5 @@
 """What this machine and installation are, for doctor and benchmarks."""
 
-import os
 import platform
 import sys
 from importlib.metadata import version
@@ -9,6 +8,7 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..catalog.machine import memory_bytes
 from ..speculative.depth import Backend
 
 WHEEL_BLAS = "the mlx wheel's own"
@@ -28,7 +28,7 @@ def facts() -> dict[str, Any]:
         "device": str(mx.device_info().get("device_name", "")),
         "backend": backend(),
         "blas": blas(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": memory_bytes(),
     }
 
 

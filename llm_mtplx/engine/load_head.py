@@ -122,6 +122,7 @@ def _check_not_empty(path: Path, weights: Weights) -> None:
 
 def _read(found: HeadTensors) -> Weights:
     files: dict[Path, Weights] = {
-        file: cast(Weights, mx.load(str(file))) for file, _, _ in found.tensors.values()
+        file: cast(Weights, mx.load(str(file)))
+        for file in {file for file, _, _ in found.tensors.values()}
     }
     return {name: files[file][stored] for name, (file, stored, _) in found.tensors.items()}

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..catalog import machine
 from ..errors import EngineError
 from ..settings import cache_dir
 
@@ -73,8 +74,8 @@ def hold(
     another model that this process holds, or for the process that started this one.
     """
     if memory_bytes is None:
-        memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    copies = copies_that_fit(sum(path.stat().st_size for path in set(weights)), memory_bytes)
+        memory_bytes = machine.memory_bytes()
+    copies = copies_that_fit(sum(path.stat().st_size for path in weights), memory_bytes)
     folder = folder.resolve()
     with _guard:
         if copies is None or folder in _held:

@@ -140,6 +140,7 @@ def test_a_repository_that_was_deleted_after_it_was_added(tmp_path: Path) -> Non
     path.rename(tmp_path / "away")
     result = invoke("-m", "mtplx/acme/tiny", "Hello")
     assert "not on this machine. Get it with: llm mtplx download acme/tiny" in result.stderr
+    assert "acme/tiny: not on this machine: llm mtplx download acme/tiny" in ok("mtplx", "models")
 
 
 def test_an_alias_belongs_to_one_model(tmp_path: Path) -> None:

@@ -69,6 +69,11 @@ def bad_contract(folder: Path) -> None:
     (folder / "mtplx_runtime.json").write_text('{"mtp_depth_default": "deep"}')
 
 
+def contract_of_another_kind(folder: Path) -> None:
+    (folder / "mtplx_runtime.json").write_text('{"mtp_contract": "x"}')
+    edit_json(folder / "config.json", lambda config: config.update(mtplx_mtp_contract={"a": 1}))
+
+
 def remove_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
@@ -122,6 +127,7 @@ def named_head_outside(folder: Path) -> None:
         (newer_pack, "needs MTPLX 2.13.0"),
         (version_of_another_kind, "needs MTPLX next"),
         (bad_contract, "mtp_depth_default: input should be a valid integer"),
+        (contract_of_another_kind, "mtp_contract: input should be a valid dictionary"),
         (remove_weights, "no model*.safetensors"),
         (truncate_weights, "did not finish"),
         (garble_weights, "not a readable safetensors file"),

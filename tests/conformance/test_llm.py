@@ -226,6 +226,12 @@ def test_bad_input_is_one_line_and_exit_1(args: list[str], says: str) -> None:
     assert "Traceback" not in result.stderr
 
 
+def test_nothing_is_forgotten_that_is_not_old_enough_to_exist() -> None:
+    result = invoke("mtplx", "forget", "--older-than", "-1")
+    assert result.exit_code == 2
+    assert "--older-than" in result.stderr
+
+
 def test_an_attachment_is_refused(tmp_path: Path) -> None:
     image = tmp_path / "image.png"
     image.write_bytes(b"\x89PNG\r\n\x1a\n")

@@ -92,56 +92,23 @@ def serve(
     if print_service:
         from ..engine.service import service_file
 
+        if http:
+            _make_key(host, require_key)  # here, not in the service's log
         click.echo(service_file(print_service, options))
         return
     if detach:
         from ..engine.keepalive import log_path, start_engine
+        from ..engine.place import socket_path
+        from ..engine.resident import ALREADY, holder
 
+        if holder(socket_path()) is not None:
+            raise MtplxError(ALREADY)
         if http:
             _make_key(host, require_key)
         told = start_engine(options)
         where = f" and listens at {told['address']}" if told["address"] else ""
         click.echo(f"The engine stays in the background{where}; its log is {log_path()}.")
         return
-    _run(host, port, http, require_key, hosts, max_waiting, unload_after, keep_alive)
-
-
-def _options(ctx: click.Context) -> list[str]:
-    """The options as given, for a process that is to stay."""
-    told: list[str] = []
-    for option in ctx.command.params:
-        assert isinstance(option, click.Option) and option.name
-        given = ctx.get_parameter_source(option.name) is not ParameterSource.DEFAULT
-        if not given or option.name in ("detach", "print_service"):
-            continue
-        value = ctx.params[option.name]
-        if option.is_flag:
-            told.append(option.opts[0] if value else option.secondary_opts[0])
-        else:
-            for each in value if isinstance(value, tuple) else (value,):
-                told += [option.opts[0], str(each)]
-    return told
-
-
-def _make_key(host: str, require_key: bool) -> None:
-    from ..server.keys import is_loopback, make_key
-
-    if require_key or not is_loopback(host):
-        made = make_key()
-        if made:
-            click.echo(f"Your API key, shown this once: {made}")
-
-
-def _run(
-    host: str,
-    port: int,
-    http: bool,
-    require_key: bool,
-    hosts: tuple[str, ...],
-    max_waiting: int,
-    unload_after: float,
-    keep_alive: float,
-) -> None:
     from ..engine.engine import shared_engine
     from ..engine.reside import reside
     from ..engine.resident import Place
@@ -169,6 +136,32 @@ def _run(
             extra=extra,
         )
     )
+
+
+def _options(ctx: click.Context) -> list[str]:
+    """The options as given, for a process that is to stay."""
+    told: list[str] = []
+    for option in ctx.command.params:
+        assert isinstance(option, click.Option) and option.name
+        given = ctx.get_parameter_source(option.name) is not ParameterSource.DEFAULT
+        if not given or option.name in ("detach", "print_service"):
+            continue
+        value = ctx.params[option.name]
+        if option.is_flag:
+            told.append(option.opts[0] if value else option.secondary_opts[0])
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                told += [option.opts[0], str(each)]
+    return told
+
+
+def _make_key(host: str, require_key: bool) -> None:
+    from ..server.keys import is_loopback, make_key
+
+    if require_key or not is_loopback(host):
+        made = make_key()
+        if made:
+            click.echo(f"Your API key, shown this once: {made}", err=True)
 
 
 @click.command()

@@ -26,8 +26,8 @@ class Ahead:
     ids: list[int]
 
 
-def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bool]) -> bool:
-    """Keep the state after ``ahead.ids`` in RAM; False where somebody came in between."""
+def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bool]) -> None:
+    """Keep the state after ``ahead.ids`` in RAM, unless somebody comes in between."""
     request = ahead.request
     # A lookup leaves at least one token to forward.
     taken = keeper.take(
@@ -51,4 +51,3 @@ def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bo
         go_back(decoder.state, checkpoint)
     if done or checkpoint is not None:
         keeper.give_back(session, None, "on")
-    return done

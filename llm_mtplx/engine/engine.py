@@ -165,11 +165,14 @@ class Engine:
         preload()
         while True:
             task = self._tasks.get(wait=self._closed or not self._ahead)
-            if task is not None:
-                task()
-            else:
-                self._read_ahead(self._ahead[-1])
-                self._ahead.pop()
+            try:
+                if task is not None:
+                    task()
+                else:
+                    self._read_ahead()
+            except Exception as error:
+                # Turns and calls tell their own; what is left must not end this thread.
+                logger.warning("the engine's housekeeping failed: %r", error)
 
     def _serve(self, job: Job) -> None:
         self._current = job
@@ -244,22 +247,22 @@ class Engine:
         from .ahead import Ahead
 
         if self.stays and request.cache == "on":
-            ids = turn.onward()
+            ids = turn.sequel.onward() if turn.sequel is not None else []
             if ids:
                 self._ahead.append(Ahead(request, turn.model.key, ids))
 
-    def _read_ahead(self, ahead: "Ahead") -> None:
+    def _read_ahead(self) -> None:
         from .ahead import read
 
-        resident = self._residents.find(ahead.request.folder)
-        if resident is None or resident.model.key != ahead.model:
-            return
-        keeper = self._residents.keeper(resident, ahead.request.salt)
+        ahead = self._ahead[-1]
         try:
-            read(resident.model, keeper, ahead, lambda: bool(self._tasks.waiting()))
-        except Exception as error:
-            logger.warning("the next turn's beginning was not read ahead: %r", error)
-        self._publish()
+            resident = self._residents.find(ahead.request.folder)
+            if resident is not None and resident.model.key == ahead.model:
+                keeper = self._residents.keeper(resident, ahead.request.salt)
+                read(resident.model, keeper, ahead, lambda: bool(self._tasks.waiting()))
+                self._publish()
+        finally:
+            self._ahead.pop()  # not before: until then the engine is not idle
 
     def _publish(self) -> None:
         if not self.stays:

@@ -1,11 +1,9 @@
 """What the engine remembers turns with: the bank, the store, and a keeper for each model."""
 
 import gc
-from pathlib import Path
 
 import mlx.core as mx
 
-from ..catalog import machine
 from ..coldstore import ColdStore
 from ..limits import limits, store_limits
 from ..sessions.bank import Bank
@@ -16,15 +14,6 @@ from ..settings import cache_dir
 from ..speculative.decoder import KERNEL_CHUNK, OPS_CHUNK
 from .facts import facts
 from .load import LoadedModel
-
-
-def weights_budget() -> int:
-    """What the weights of all loaded models may take."""
-    return machine.memory_bytes() * 3 // 4
-
-
-def weights_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*.safetensors") if file.is_file())
 
 
 def clear() -> None:

@@ -4,8 +4,8 @@ from typing import Any
 
 import mlx.core as mx
 
+from ..catalog import fit, machine
 from ..groups import session_bank
-from .memory import weights_budget
 from .residents import Residents
 
 
@@ -18,7 +18,7 @@ def picture(residents: Residents) -> dict[str, Any]:
             {
                 "id": each.model_id,
                 "path": str(each.model.folder.path),
-                "bytes": each.nbytes,
+                "bytes": each.needs.weights,
                 "head": each.model.head is not None,
                 "depth": each.model.depth if each.model.head is not None else 0,
                 "context_window": each.model.context_window,
@@ -28,7 +28,7 @@ def picture(residents: Residents) -> dict[str, Any]:
         "memory": {
             "active_bytes": mx.get_active_memory(),
             "cache_bytes": mx.get_cache_memory(),
-            "weights_budget_bytes": weights_budget(),
+            "usable_bytes": fit.usable(machine.memory_bytes()),
         },
         "session_bank": {
             **session_bank(bank.limits),

@@ -41,8 +41,8 @@ def is_ours(path: Path) -> bool:
     return stat.S_ISDIR(told.st_mode) and told.st_uid == os.getuid() and mode == 0o700
 
 
-def make_directory() -> Path:
-    """The directory, made if need be. Raises EngineError where it cannot be trusted."""
+def make_directory() -> None:
+    """Make the directory if need be. Raises EngineError where it cannot be trusted."""
     path = directory()
     try:
         path.mkdir(mode=0o700)
@@ -56,7 +56,6 @@ def make_directory() -> Path:
             f"{path} is not a directory that only you can enter (mode 0700). Remove it: a "
             "resident engine is reached through it."
         )
-    return path
 
 
 def peer_uid(connection: socket.socket) -> int:

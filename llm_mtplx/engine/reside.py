@@ -72,8 +72,9 @@ async def _watch(
     while True:
         limits = [seconds for seconds in (keep_alive_s, unload_after_s) if seconds]
         await asyncio.sleep(min([WATCH_S, *(seconds / 4 for seconds in limits)]))
-        with contextlib.suppress(OSError):
-            os.utime(path)  # what tidies up /tmp goes by this
+        for kept in (path, path.with_suffix(".lock")):
+            with contextlib.suppress(OSError):
+                os.utime(kept)  # what tidies up /tmp goes by this
         if keep_alive_s and engine.idle_s >= keep_alive_s:
             stopping.set()
         elif engine.idle:

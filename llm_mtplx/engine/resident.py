@@ -12,10 +12,11 @@ from typing import Any
 from ..errors import EngineError, MtplxError
 from .engine import Engine
 from .hello import difference, hello
-from .place import make_directory, peer_uid, socket_path
+from .place import is_ours, make_directory, peer_uid, socket_path
 from .protocol import Failed
 from .wire import ALIVE, MAX_LINE, event_line, from_line, request_from, to_line
 
+ALREADY = "An engine is resident already. 'llm mtplx status' shows it, 'llm mtplx stop' ends it."
 ALIVE_S = 5.0  # between signs of life
 
 Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -32,10 +33,7 @@ class Place:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._lock)
-            raise EngineError(
-                "An engine is resident already. 'llm mtplx status' shows it, 'llm mtplx stop' "
-                "ends it."
-            ) from None
+            raise EngineError(ALREADY) from None
         os.ftruncate(self._lock, 0)
         os.write(self._lock, str(os.getpid()).encode())
         with contextlib.suppress(FileNotFoundError):
@@ -54,6 +52,8 @@ class Place:
 
 def holder(path: Path) -> int | None:
     """The process that holds the place at ``path``; None if nobody does."""
+    if not is_ours(path.parent):
+        return None  # what another user says there is not to be believed
     try:
         lock = os.open(path.with_suffix(".lock"), os.O_RDWR)
     except OSError:

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from ..catalog import fit, footprint, machine
+from ..catalog.folder import inspect
 from ..coldstore import ColdStore
 from ..sessions.bank import Bank
-from ..sessions.budgets import BankLimits
 from ..sessions.keeper import Keeper
 from .budgets import bank_limits
 from .facts import facts
 from .hello import folder_identity
 from .load import LoadedModel, load
 from .loader import release
-from .memory import clear, keeper, store, weights_budget, weights_bytes
+from .memory import clear, keeper, store
 from .tuning import recorded_depth
 
 
@@ -26,7 +26,7 @@ class Resident:
     model_id: str
     model: LoadedModel
     identity: str  # of the folder, as it was loaded
-    nbytes: int
+    needs: fit.Needs
     last_used: float = 0.0
     keepers: dict[str, Keeper] = field(default_factory=dict)  # by salt
 
@@ -39,10 +39,7 @@ class Residents:
 
     @cached_property
     def bank(self) -> Bank:
-        return Bank(self._bank_limits(), time.monotonic)
-
-    def _bank_limits(self) -> BankLimits:
-        return bank_limits(footprint.of_folder(r.model.folder) for r in self.all)
+        return Bank(bank_limits(self._needs()), time.monotonic)
 
     @cached_property
     def store(self) -> ColdStore | None:
@@ -76,23 +73,19 @@ class Residents:
             self.drop(folder)
         if folder not in self._loaded:
             loading()
-            self._make_room(weights_bytes(folder))
+            needs = footprint.of_folder(inspect(folder))
+            self._make_room(needs)
             model = load(folder, notice, cancelled)
-            plan = fit.plan(machine.memory_bytes(), footprint.of_folder(model.folder))
+            plan = fit.plan(machine.memory_bytes(), needs)
             model = replace(model, context_window=min(model.context_window, plan.window))
             depth = recorded_depth(model.folder)
             if depth is not None:
                 model = replace(model, depth=depth, break_even=0.0)
-            self.add(model_id, folder, model, identity)
+            self._loaded[folder] = Resident(model_id, model, identity, needs)
+            self.bank.limit_to(bank_limits(self._needs()))
         found = self._loaded[folder]
         found.last_used = time.monotonic()
         return found
-
-    def add(self, model_id: str, folder: Path, model: LoadedModel, identity: str) -> None:
-        self._unload(folder)
-        nbytes = weights_bytes(folder)
-        self._loaded[folder] = Resident(model_id, model, identity, nbytes, time.monotonic())
-        self.bank.limit_to(self._bank_limits())
 
     def keeper(self, resident: Resident, salt: str) -> Keeper:
         """What remembers for one salt: its states are found under no other."""
@@ -102,30 +95,30 @@ class Residents:
 
     def drop(self, folder: Path) -> None:
         """Unload a model. What the store has of its sessions stays there."""
-        self._unload(folder)
-        release(folder)
-
-    def _unload(self, folder: Path) -> None:
         gone = self._loaded.pop(folder, None)
-        if gone is None:
-            return
-        for each in gone.keepers.values():
-            self.bank.unload(each.model)
-        self.bank.limit_to(self._bank_limits())
-        del gone
-        clear()
+        if gone is not None:
+            for each in gone.keepers.values():
+                self.bank.unload(each.model)
+            self.bank.limit_to(bank_limits(self._needs()))
+            del gone
+            clear()
+        release(folder)
 
     def tidy(self, unload_after_s: float) -> None:
         """Drop what nobody has used for long; models never where that is 0."""
         self.bank.drop_idle()
         oldest = time.monotonic() - unload_after_s
-        for folder, resident in list(self._loaded.items()):
-            if unload_after_s and resident.last_used < oldest:
-                self.drop(folder)
+        # By folder: who holds a model while it is dropped keeps its memory.
+        unused = [f for f, resident in self._loaded.items() if resident.last_used < oldest]
+        for folder in unused if unload_after_s else ():
+            self.drop(folder)
 
-    def _make_room(self, nbytes: int) -> None:
+    def _make_room(self, needs: fit.Needs) -> None:
         by_use = sorted(self._loaded, key=lambda folder: self._loaded[folder].last_used)
         for folder in by_use:
-            if sum(r.nbytes for r in self._loaded.values()) + nbytes <= weights_budget():
+            if fit.fit_together(machine.memory_bytes(), [needs, *self._needs()]):
                 return
             self.drop(folder)
+
+    def _needs(self) -> list[fit.Needs]:
+        return [resident.needs for resident in self._loaded.values()]

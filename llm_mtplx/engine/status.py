@@ -23,6 +23,7 @@ def engine_status(engine: Engine) -> dict[str, Any]:
             "uptime_s": round(time.time() - observer.began, 1),
             "idle_s": round(engine.idle_s, 1),
             "waiting": engine.waiting,
+            "turns": dict(observer.totals.turns),  # by how they ended
             "running": None
             if running is None
             else {

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
+from llm_mtplx.catalog import fit, footprint, machine
+from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine import residents as module
 from llm_mtplx.engine.engine import shared_engine
 from llm_mtplx.engine.protocol import Finished, Request
 from llm_mtplx.engine.residents import Residents
@@ -30,8 +32,10 @@ def test_the_least_recently_used_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b, c = (copy_demo(tmp_path / name) for name in "abc")
-    size = module.weights_bytes(a)
-    monkeypatch.setattr(module, "weights_budget", lambda: 2 * size)
+    needs = footprint.of_folder(inspect(a))
+    each = needs.weights + fit.STEP * needs.kv_per_token + needs.state
+    memory = fit.TRANSIENTS + 5 * each // 2  # two and a half, and what a forward needs
+    monkeypatch.setattr(machine, "memory_bytes", lambda: memory)
 
     def task() -> None:
         residents = Residents()
@@ -41,8 +45,11 @@ def test_the_least_recently_used_makes_room(
         residents.tidy(3600)
         residents.tidy(0)
         assert loaded(residents) == ["a", "c"]
+        mx.clear_cache()
         residents.tidy(1e-9)
         assert loaded(residents) == []
+        # Whatever held a model while it was dropped would have let its memory go later.
+        assert mx.get_cache_memory() < needs.weights
 
     on_engine(task)
 

@@ -53,12 +53,15 @@ def test_the_first_call_starts_an_engine_and_uses_it() -> None:
 
 
 def test_there_is_one_engine_and_it_ends_by_itself(user_path: Path) -> None:
-    with resident(user_path, "--no-http", "--keep-alive", "20s") as first:
+    with resident(user_path, "--no-http") as first:
         second = subprocess.run(
             [*SERVE, "--no-http"], capture_output=True, text=True, timeout=TIMEOUT_S
         )
         assert second.returncode == 1
         assert second.stderr.startswith("Error: An engine is resident already.")
+        detached = mtplx("serve", "--detach", "--require-key")
+        assert detached.exit_code == 1
+        assert detached.stderr.startswith("Error: An engine is resident already.")
         assert ask("stop")["pid"] == first.pid
         assert first.wait(TIMEOUT_S) == 0
     with resident(user_path, "--no-http", "--keep-alive", "0.1s") as idle:

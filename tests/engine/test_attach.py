@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from llm_mtplx.engine import attach, place
 from llm_mtplx.engine.attach import Attachment, NoEngine, ask, connect
 from llm_mtplx.engine.engine import shared_engine
 from llm_mtplx.engine.protocol import Event, Finished, Request, Text
+from llm_mtplx.engine.resident import holder
 from llm_mtplx.errors import EngineError, ModelFolderError
 
 from ..folders import copy_demo, save_random_model
@@ -28,7 +30,7 @@ HELLO = [{"role": "user", "content": "Count from 1 to 5."}]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The user directory of a running engine; the process is `running.pid`."""
+    """The user directory of a running engine."""
     path = tmp_path_factory.mktemp("resident")
     with resident(path, "--no-http"):
         yield path
@@ -62,6 +64,15 @@ def wait_until_idle() -> None:
         pass
 
 
+@contextlib.contextmanager
+def ends_before_its_end() -> Iterator[None]:
+    """The one turn of the block ends because nobody reads it, not because it is over."""
+    before = ask("status")["engine"]["turns"].get("interrupted", 0)
+    yield
+    wait_until_idle()
+    assert ask("status")["engine"]["turns"]["interrupted"] == before + 1
+
+
 def test_the_answer_is_the_same() -> None:
     assert text(list(on_resident(request()))) == text(list(shared_engine().stream(request())))
 
@@ -90,9 +101,8 @@ def test_cancel_ends_the_turn_with_what_it_cost(endless: Path) -> None:
 
 
 def test_a_reader_that_leaves_ends_the_turn(endless: Path) -> None:
-    with contextlib.closing(iter(on_resident(request(endless)))) as events:
+    with ends_before_its_end(), contextlib.closing(iter(on_resident(request(endless)))) as events:
         assert any(isinstance(event, Text) for event in events)
-    wait_until_idle()
 
 
 def test_the_same_with_a_task_that_is_cancelled(endless: Path) -> None:
@@ -110,8 +120,8 @@ def test_the_same_with_a_task_that_is_cancelled(endless: Path) -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(leave())
-    wait_until_idle()
+    with ends_before_its_end():
+        asyncio.run(leave())
 
 
 def test_whoever_is_not_the_same_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,6 +186,14 @@ def test_another_directory_is_refused_on_both_ends(
         connect()
     with pytest.raises(EngineError, match="only you can enter"):
         place.make_directory()
+    # Nor is it believed who holds the place: 'stop' would end that process.
+    with place.socket_path().with_suffix(".lock").open("w") as lock:
+        lock.write("4242")
+        lock.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert holder(place.socket_path()) is None
+        tmp_path.chmod(0o700)
+        assert holder(place.socket_path()) == 4242
 
 
 def test_paths_fit_a_socket_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,11 +238,12 @@ def test_a_hung_engine_is_left_alone_or_an_error(
     endless: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pid = ask("status")["pid"]
-    monkeypatch.setattr(attach, "CONNECT_S", 0.2)
-    monkeypatch.setattr(attach, "SILENT_S", 0.2)
-    events = iter(on_resident(request(endless)))
+    attachment = on_resident(request(endless))
+    events = iter(attachment)
     assert any(isinstance(event, Text) for event in events)
     os.kill(pid, signal.SIGSTOP)
+    attachment._connection.settimeout(0.2)
+    monkeypatch.setattr(attach, "CONNECT_S", 0.2)
     try:
         with pytest.raises(EngineError, match="no sign of life"):
             list(events)

@@ -87,6 +87,8 @@ def test_a_client_that_leaves_ends_its_turn(server: Client) -> None:
                 pass
         connection.close()
         wait_until_idle(server)
+        latest = server.get("/health/recent").json["recent"][0]
+        assert latest["finish_reason"] == "interrupted"
 
 
 def test_too_many_wait(server: Client) -> None:

@@ -20,6 +20,7 @@ from .errors import ModelFolderError, MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
 from .options import MtplxOptions, stop_strings
 from .progress import ProgressLine, notice
+from .settings import is_logging
 
 if TYPE_CHECKING:
     from .engine.protocol import Event, Finished, Progress, Request, Restored, ToolCall
@@ -104,7 +105,7 @@ def build_request(
     conversation: llm.Conversation | llm.AsyncConversation | None,
 ) -> "Request":
     """Everything the engine needs to know about ``prompt``."""
-    from .chat.tools import declare
+    from .chat.tools import declared
     from .engine.protocol import Request
     from .messages import check_calls, template_messages
 
@@ -124,10 +125,9 @@ def build_request(
         template_args["enable_thinking"] = options.thinking == "on"
     tools = {tool.name: tool for tool in prompt.tools}
     if tools:
-        template_args["tools"] = [
-            declare(name, tools[name].description, tools[name].input_schema)
-            for name in sorted(tools)
-        ]
+        template_args["tools"] = declared(
+            (name, tool.description, tool.input_schema) for name, tool in tools.items()
+        )
     if unknown := check_calls(prompt.messages, tools):
         click.echo(
             f"mtplx: this conversation called {unknown}, which this prompt does not offer; give "
@@ -188,7 +188,7 @@ def _is_logged() -> bool:
     context = click.get_current_context(silent=True)
     if context is None:
         return True
-    return not context.params.get("no_log") and not (llm.user_dir() / "logs-off").exists()
+    return not context.params.get("no_log") and is_logging()
 
 
 class _Reply:

@@ -20,6 +20,11 @@ def cache_dir() -> Path:
     return Path(platformdirs.user_cache_dir("llm-mtplx"))
 
 
+def is_logging() -> bool:
+    """False under ``llm logs off``: what llm does not keep, we do not keep."""
+    return not (llm.user_dir() / "logs-off").exists()
+
+
 def registry_path() -> Path:
     """The file that names the models a user has added."""
     return Path(llm.user_dir()) / "mtplx" / "models.json"

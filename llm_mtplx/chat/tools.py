@@ -18,6 +18,13 @@ def declare(name: str, description: str | None, parameters: Mapping[str, Any]) -
     return declared
 
 
+def declared(tools: Iterable[tuple[str, str | None, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """(name, description, parameters) of each: one of a name, the last, in one order, whatever
+    order they came in."""
+    by_name = {name: declare(name, text, parameters) for name, text, parameters in tools}
+    return [by_name[name] for name in sorted(by_name)]
+
+
 def _ordered(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _ordered(value[key]) for key in sorted(value)}

@@ -4,11 +4,10 @@ import json
 from typing import Any
 
 import click
-import llm
 
 from ..errors import MtplxError
 from ..progress import notice
-from ..settings import cache_dir
+from ..settings import cache_dir, is_logging
 from .as_prompt import piped, request_of, takes
 
 # What a prompt may go on with. Its first tokens may join the last ones of the beginning, so the
@@ -39,7 +38,7 @@ def warm(json_: bool, **arguments: Any) -> None:
 
     if limits().cache == "off":
         raise MtplxError("LLM_MTPLX_CACHE is off: there is nowhere to keep anything.")
-    if (llm.user_dir() / "logs-off").exists():
+    if not is_logging():
         raise MtplxError("Logging is off, and what llm does not log is not kept: 'llm logs on'.")
     text = piped()
     asked = [request_of({**arguments, "prompt": prompt}, text) for prompt in _GOES_ON]

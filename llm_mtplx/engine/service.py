@@ -1,5 +1,6 @@
 """Service files that keep an engine running from login on."""
 
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ _SYSTEMD = """\
 Description=llm-mtplx engine
 
 [Service]
-ExecStart={command}
+{environment}ExecStart={command}
 Restart=on-failure
 
 [Install]
@@ -35,7 +36,7 @@ _LAUNCHD = """\
     <array>
 {arguments}
     </array>
-    <key>RunAtLoad</key>
+{environment}    <key>RunAtLoad</key>
     <true/>
     <key>KeepAlive</key>
     <dict>
@@ -48,15 +49,29 @@ _LAUNCHD = """\
 
 
 def service_file(kind: str, options: Sequence[str]) -> str:
-    """For ``launchd`` or ``systemd``: this Python's ``llm mtplx serve`` with ``options``."""
+    """For ``launchd`` or ``systemd``: this Python's ``llm mtplx serve`` with ``options``, and with
+    what in this environment says where things live and what the limits are."""
+    told_here = {name: os.environ[name] for name in sorted(os.environ) if _counts(name)}
     command = [sys.executable, "-m", "llm", "mtplx", "serve", *options]
     if kind == "systemd":
-        # systemd expands % and $.
-        told = " ".join(_systemd_word(word) for word in command)
-        return _SYSTEMD.format(name=NAME, command=told).rstrip("\n")
+        # systemd expands %, and $ in commands.
+        told = " ".join(_systemd_word(word).replace("$", "$$") for word in command)
+        lines = [f"Environment={_systemd_word(f'{k}={v}')}\n" for k, v in told_here.items()]
+        return _SYSTEMD.format(name=NAME, command=told, environment="".join(lines)).rstrip("\n")
     arguments = "\n".join(f"        <string>{escape(word)}</string>" for word in command)
-    return _LAUNCHD.format(name=NAME, arguments=arguments).rstrip("\n")
+    pairs = "".join(
+        f"        <key>{escape(k)}</key>\n        <string>{escape(v)}</string>\n"
+        for k, v in told_here.items()
+    )
+    environment = (
+        f"    <key>EnvironmentVariables</key>\n    <dict>\n{pairs}    </dict>\n" if pairs else ""
+    )
+    return _LAUNCHD.format(name=NAME, arguments=arguments, environment=environment).rstrip("\n")
+
+
+def _counts(name: str) -> bool:
+    return name.startswith("LLM_MTPLX_") or name in ("LLM_USER_PATH", "HF_HOME", "HF_HUB_CACHE")
 
 
 def _systemd_word(word: str) -> str:
-    return shlex.quote(word).replace("%", "%%").replace("$", "$$")
+    return shlex.quote(word).replace("%", "%%")

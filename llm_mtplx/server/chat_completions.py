@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ..catalog.entries import Entry
 from ..engine.protocol import Event, Finished, Reasoning, Request, Text, ToolCall
@@ -114,10 +114,7 @@ async def chat_completions(http: HttpRequest) -> Response:
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
     live = gateway.begin(http, request_of(body, entry), named)
-    about = _About(entry, body)
-    if body.stream:
-        return await live.stream(about.frames)
-    return JSONResponse(about.whole(await live.whole()))
+    return await live.answer(_About(entry, body), body.stream)
 
 
 def request_of(body: ChatCompletion, entry: Entry) -> Request:

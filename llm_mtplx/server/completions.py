@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ..engine.protocol import Event, Finished, Reasoning, Request, Text
 from ..errors import MtplxError
@@ -48,10 +48,7 @@ async def completions(http: HttpRequest) -> Response:
         **body.sampling(),
     )
     live = gateway.begin(http, request, hint(http, None, body.user))
-    about = _About(entry.model_id, body.stream_options.include_usage)
-    if body.stream:
-        return await live.stream(about.frames)
-    return JSONResponse(about.whole(await live.whole()))
+    return await live.answer(_About(entry.model_id, body.stream_options.include_usage), body.stream)
 
 
 class _About:

@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-import llm
 from starlette.requests import Request as HttpRequest
-from starlette.responses import StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ..catalog.entries import Entry, find_entry
 from ..engine.engine import Engine
@@ -25,6 +24,7 @@ from ..engine.protocol import (
 )
 from ..engine.streams import AsyncEventStream
 from ..errors import MtplxError
+from ..settings import is_logging
 from .errors import ApiError, of_turn
 
 ALIVE_S = 5.0  # between signs of life on a stream
@@ -39,6 +39,14 @@ class Answer:
     text: str = ""
     reasoning: str = ""
     calls: list[ToolCall] = field(default_factory=list)
+
+
+class About(Protocol):
+    """One API's way of telling a turn."""
+
+    def whole(self, answer: Answer) -> dict[str, Any]: ...
+
+    def frames(self, events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, None]: ...
 
 
 class Gateway:
@@ -73,7 +81,7 @@ class Gateway:
             salt=salt,
             # Others' conversations, and llm's own, have other names.
             conversation=f"api:{salt}:{hint}" if hint else None,
-            persist=not (llm.user_dir() / "logs-off").exists(),
+            persist=is_logging(),
         )
         try:
             events = self.engine.astream(request, f"{salt} {hint or host}", ALIVE_S)
@@ -112,6 +120,12 @@ class Live:
         self._events = events
         self._reading = events.__aiter__()
         self._http = http
+
+    async def answer(self, about: "About", stream: bool) -> Response:
+        """The turn as a stream of frames or as one document."""
+        if stream:
+            return await self.stream(about.frames)
+        return JSONResponse(about.whole(await self.whole()))
 
     async def whole(self) -> Answer:
         text, reasoning, calls = [], [], []

@@ -136,10 +136,7 @@ async def messages(http: HttpRequest) -> Response:
     entry = gateway.entry(body.model)
     request = request_of(body, entry, body.max_tokens, tuple(body.stop_sequences))
     live = gateway.begin(http, request, hint(http, None, body.metadata.user_id))
-    about = _About(entry.model_id)
-    if body.stream:
-        return await live.stream(about.frames)
-    return JSONResponse(about.whole(await live.whole()))
+    return await live.answer(_About(entry.model_id), body.stream)
 
 
 async def count(http: HttpRequest) -> Response:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from starlette.requests import Request as HttpRequest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from ..catalog.entries import Entry
 from ..engine.protocol import Request
@@ -120,10 +120,7 @@ async def responses(http: HttpRequest) -> Response:
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
     live = gateway.begin(http, request_of(body, entry), named)
-    about = Items(_head(entry, body))
-    if body.stream:
-        return await live.stream(about.frames)
-    return JSONResponse(about.whole(await live.whole()))
+    return await live.answer(Items(_head(entry, body)), body.stream)
 
 
 def request_of(body: CreateResponse, entry: Entry) -> Request:

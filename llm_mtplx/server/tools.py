@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from ..catalog.template import knows_tools
 from ..chat.pieces import Call
-from ..chat.tools import answer_message, declare
+from ..chat.tools import answer_message, declared
 from .body import Body
 from .errors import ApiError
 
@@ -29,17 +29,15 @@ class Called(Body):
 
 
 def template_args(entry_path: Any, functions: Iterable[Function]) -> dict[str, Any]:
-    """Declared in one order, whatever order they came in."""
-    by_name = {each.name: each for each in functions}
-    if not by_name:
+    tools = declared(
+        (each.name, each.description, each.parameters or {"type": "object", "properties": {}})
+        for each in functions
+    )
+    if not tools:
         return {}
     if not knows_tools(entry_path):
         raise ApiError(400, "This model's chat template has no place for tools.", param="tools")
-    declared = [
-        declare(name, each.description, each.parameters or {"type": "object", "properties": {}})
-        for name, each in sorted(by_name.items())
-    ]
-    return {"tools": declared}
+    return {"tools": tools}
 
 
 def arguments(text: str, where: str) -> dict[str, Any]:

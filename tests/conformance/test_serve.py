@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click.testing
+import pytest
 from click.testing import CliRunner
 from llm.cli import cli
 
@@ -68,13 +69,19 @@ def test_there_is_one_engine_and_it_ends_by_itself(user_path: Path) -> None:
         assert idle.wait(TIMEOUT_S) == 0
 
 
-def test_service_files_start_the_same() -> None:
+def test_service_files_start_the_same(user_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLM_MTPLX_CACHE_MAX_SIZE", "100% of <5G>")
     options = ["--no-http", "--unload-after", "90s"]
-    told = mtplx("serve", *options, "--print-service", "launchd").stdout
-    command = plistlib.loads(told.encode())["ProgramArguments"]
+    told = plistlib.loads(mtplx("serve", *options, "--print-service", "launchd").stdout.encode())
+    command = told["ProgramArguments"]
     assert command == [*SERVE, "--no-http", "--unload-after", "90.0"]
+    # It must find the same place as llm in this shell.
+    assert told["EnvironmentVariables"]["LLM_USER_PATH"] == str(user_path)
+    assert told["EnvironmentVariables"]["LLM_MTPLX_CACHE_MAX_SIZE"] == "100% of <5G>"
     unit = mtplx("serve", *options, "--print-service", "systemd").stdout
     assert f"ExecStart={' '.join(command)}\n" in unit
+    assert f"Environment='LLM_USER_PATH={user_path}'\n" in unit
+    assert "Environment='LLM_MTPLX_CACHE_MAX_SIZE=100%% of <5G>'\n" in unit
 
 
 def test_durations_are_checked() -> None:

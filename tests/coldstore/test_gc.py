@@ -428,6 +428,16 @@ def test_a_lost_manifest_makes_nothing_garbage(tmp_path: Path, clock: Clock) -> 
         assert restore(store, IDS)[0].position == 700
 
 
+def test_a_manifest_that_is_lost_after_the_report_stops_the_removal(littered: Path) -> None:
+    report = plan(littered, older_than=60)
+    apply(littered, report, lambda held: False)  # dead writers and the first step
+    before = files(littered)
+    (littered / "sessions-v1" / "manifest.sqlite").unlink()
+    with pytest.raises(StoreError, match="rebuilding"):
+        apply(littered, report)
+    assert files(littered) == before
+
+
 def other_version(cache_dir: Path, marker: bytes = b'{"store": "llm-mtplx", "format": 2}') -> Path:
     beside = cache_dir / "sessions-v2"
     put(beside / "STORE", marker)

@@ -243,3 +243,25 @@ def test_a_tip_with_two_successors_goes_and_the_last_two_stay(tmp_path: Path, cl
         for turn in turns[-2:]:
             assert restore(store, turn)[0].position == len(turn)
     assert len(files(tmp_path, "*.st")) == len(files(tmp_path, "*.json")) == 2
+
+
+def test_a_manifest_that_is_lost_during_a_walk_makes_nothing_garbage(aged: Path) -> None:
+    """The walk goes on over an empty one, to which every file is a stranger."""
+    before = files(aged)
+    upkeep = Upkeep(StoreRoot(aged), FULL_DUTY, threading.Event())
+    losses: list[Path] = []
+
+    def lose(worked: float) -> bool:
+        if not losses:
+            losses.append(aged / "sessions-v1" / "manifest.sqlite")
+            losses[0].unlink()
+        return True
+
+    upkeep._pause = lose  # type: ignore[method-assign]
+    upkeep.run()
+    assert losses
+    assert files(aged) == before
+    with opened(aged) as store:
+        store.lookup(FINGERPRINT, IDS)
+        assert store.reconciled(WAIT)
+        assert restore(store, IDS)[0].position == 700

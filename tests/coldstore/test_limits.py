@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+from llm_mtplx.coldstore.manifest import Manifest
+from llm_mtplx.coldstore.root import StoreRoot
 
 from .aging import HOUR, Clock, age, on_disk
 from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens
@@ -125,6 +127,31 @@ def test_what_is_in_use_is_not_removed_for_something_new(tmp_path: Path) -> None
     with opened(tmp_path, max_bytes=used + 100) as store:
         assert write(store, MORE, "more") == {"no_room": 1}
         assert restore(store, IDS)[0].position == 700
+
+
+def test_half_an_index_makes_no_room(tmp_path: Path, clock: Clock) -> None:
+    """A rebuild has come as far as the blocks, none of which a checkpoint seems to need."""
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        save_turn(store, MORE, "more")
+        blocks = store._manifest.blocks()
+    age(tmp_path, clock)
+    clock.now += HOUR
+    before = files(tmp_path)
+    (tmp_path / "sessions-v1" / "manifest.sqlite").unlink()
+    manifest = Manifest(StoreRoot(tmp_path), WAIT)
+    manifest.add_found(blocks, [])
+    manifest.close()
+    new = tokens(300, seed=2)
+    with opened(tmp_path, max_bytes=1000) as store:
+        store.save(save_of(new, "new"))
+        assert store.flush(WAIT)
+        assert store.report().drops == {"no_room": 1}
+        assert files(tmp_path) == before
+        store.lookup(FINGERPRINT, IDS)
+        assert store.reconciled(WAIT)
+        assert restore(store, IDS)[0].position == 700
+        assert restore(store, MORE)[0].position == 700
 
 
 def test_the_only_copy_stays_until_its_successor_is_in(tmp_path: Path, clock: Clock) -> None:

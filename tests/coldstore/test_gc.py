@@ -467,6 +467,19 @@ def test_a_store_of_another_version_goes_after_thirty_days(tmp_path: Path, clock
     assert tree(tmp_path / "sessions-v1").keys() == before.keys()
 
 
+def test_a_store_of_another_version_that_is_used_again_is_not_said_to_be_gone(
+    tmp_path: Path, clock: Clock
+) -> None:
+    fill(tmp_path)
+    beside = other_version(tmp_path)
+    set_times(beside, 1)
+    report = plan(tmp_path)
+    os.utime(beside / "STORE", (clock.now, clock.now))
+    done = apply(tmp_path, report)
+    assert (done.files, done.nbytes, done.kept) == (0, 0, 1)
+    assert beside.exists()
+
+
 @pytest.mark.parametrize("marker", [b"", b'{"store": "another", "format": 2}'])
 def test_a_directory_beside_the_store_that_is_not_ours_stays(
     tmp_path: Path, clock: Clock, marker: bytes

@@ -165,6 +165,28 @@ def test_what_lies_beside_the_rows_counts_against_the_cap(aged: Path, clock: Clo
         assert store.report().other_bytes < 1_000_000
 
 
+def test_another_version_that_cannot_be_removed_is_in_the_way_of_nothing(
+    aged: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    beside = other_version(aged)
+    set_times(beside, 1)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError("not yours")
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.INFO):
+        patched.setattr("shutil.rmtree", refuse)
+        tend(aged)
+    assert beside.exists()
+    assert "1 could not be: not yours" in caplog.text
+    assert note(aged).keys() >= {"walked", "packed"}
+    with opened(aged) as store:
+        assert store.report().other_bytes > 1000
+    clock.now += HOUR
+    tend(aged)
+    assert not beside.exists()
+
+
 def test_a_cap_that_was_lowered_is_kept_to(aged: Path, clock: Clock) -> None:
     """Without a single write."""
     with opened(aged) as store:

@@ -33,9 +33,6 @@ class Admission:
 
         ``saving`` is the conversation they belong to, ``held`` the blocks they go on from.
         """
-        free, floor = disk_free(self._root), self._limits.free_floor_bytes
-        if free - nbytes < floor:
-            raise StoreError("low_disk", f"{free:,} bytes are free, {floor:,} stay free")
         budget = self._limits.write_budget_bytes
         written = written_last_hour(self._manifest)
         if written + nbytes > budget:
@@ -44,6 +41,9 @@ class Admission:
         if room.over(nbytes):
             room, _ = self._tidier.tidy(nbytes, saving, held)
             self._stored = room.stored
+        free, floor = disk_free(self._root), self._limits.free_floor_bytes
+        if free - nbytes < floor:
+            raise StoreError("low_disk", f"{free:,} bytes are free, {floor:,} stay free")
         if room.over(nbytes):
             raise StoreError("no_room", f"{room.stored:,} of {room.cap:,} bytes are in use")
 

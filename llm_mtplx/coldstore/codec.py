@@ -47,10 +47,7 @@ def unpack(section: SectionInfo, stored: memoryview, views: Sequence[memoryview]
     import numpy as np
 
     half = section.nbytes // 2
-    try:
-        high = zstandard.ZstdDecompressor().decompress(stored[half:], max_output_size=half)
-    except zstandard.ZstdError as error:
-        raise BadFile(f"a packed section cannot be unpacked: {error}") from None
+    high = decompressed(stored[half:], half)
     if len(high) != half:
         raise BadFile("a packed section has another length than its shape")
     planes = np.frombuffer(stored[:half], np.uint8), np.frombuffer(high, np.uint8)
@@ -60,6 +57,17 @@ def unpack(section: SectionInfo, stored: memoryview, views: Sequence[memoryview]
         target[start % 2 :: 2] = planes[0][(start + 1) // 2 : (end + 1) // 2]
         target[1 - start % 2 :: 2] = planes[1][start // 2 : end // 2]
         start = end
+
+
+def decompressed(frame: Buffer, most: int) -> bytes:
+    """What a zstd frame holds, at most ``most`` bytes. Raises BadFile."""
+    try:
+        # As many bytes as a frame says are made room for: a damaged one may say any number.
+        if not 0 <= zstandard.frame_content_size(frame) <= most:
+            raise BadFile("a frame claims a size that it cannot have")
+        return bytes(zstandard.ZstdDecompressor().decompress(frame, max_output_size=most))
+    except zstandard.ZstdError as error:
+        raise BadFile(f"a frame cannot be unpacked: {error}") from None
 
 
 def cut(views: Sequence[memoryview], sizes: Sequence[int]) -> Iterator[list[memoryview]]:

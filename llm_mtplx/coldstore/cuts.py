@@ -3,9 +3,10 @@
 Pure: works on a snapshot of the manifest and decides, removes nothing.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from . import ladder
 from .entries import Entry
@@ -86,7 +87,7 @@ class Cuts:
         if not tips or self._is_recent(tips[0].created):
             return []
         kept = ladder.kept([rung.position for rung in rungs], tips[0].position)
-        return [rung for rung in rungs if rung.position not in kept]
+        return [r for r in rungs if r.position not in kept and not self._is_read(r)]
 
     def unused_since(self, before: float) -> list[Cut]:
         """Everything of conversations, and checkpoints without one, last used before then."""
@@ -95,23 +96,28 @@ class Cuts:
             for used, units in self._by_use()
             if used < before and not self._is_recent(used)
             for unit in units
+            if not self._is_read(unit)
         ]
 
     def to_free(self, nbytes: int, saving: str | None = None) -> list[Cut]:
         """Steps that free ``nbytes``, or fewer where all that is left is in use.
 
         Whole conversations, the least recently used first; of each, ladder and prefix before the
-        tips. The conversation that is being saved comes last and keeps its newest tip.
+        tips. The conversation that is being saved comes last and keeps its newest tip; the rest of
+        it may go however lately it was used.
         """
-        waiting: deque[Entry | CheckpointRow] = deque()
-        for used, units in self._by_use(without=saving):
-            if not self._is_recent(used):
-                waiting.extend(units)
-        if saving is not None:
-            waiting.extend(self._units(self._by_conversation().get(saving, []))[:-1])
+        others = (
+            unit
+            for used, units in self._by_use(without=saving)
+            if not self._is_recent(used)
+            for unit in units
+            if not self._is_read(unit)
+        )
+        own = [] if saving is None else self._units(self._by_conversation().get(saving, []))[:-1]
         steps: list[Cut] = []
-        while waiting and nbytes > 0:
-            steps.append(self._cut(waiting.popleft()))
+        waiting = chain(others, own)
+        while nbytes > 0 and (unit := next(waiting, None)) is not None:
+            steps.append(self._cut(unit))
             nbytes -= steps[-1].nbytes
         return steps
 
@@ -144,6 +150,13 @@ class Cuts:
         """In the order in which they may go."""
         oldest_first = reversed(_newest_first(entries))
         return sorted(oldest_first, key=lambda entry: _ORDER[entry.role])
+
+    def _is_read(self, unit: Entry | CheckpointRow) -> bool:
+        """Whether what goes with this unit was used lately, by whomever."""
+        if isinstance(unit, Entry):
+            row = self._graph.checkpoints.get(bytes.fromhex(unit.checkpoint))
+            return row is not None and self._named[row.key] == 1 and self._is_recent(row.used)
+        return self._is_recent(unit.used)
 
     def _cut(self, unit: Entry | CheckpointRow) -> Cut:
         if isinstance(unit, CheckpointRow):

@@ -10,6 +10,7 @@ import zstandard
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from . import keys
+from .codec import decompressed
 from .format import HexKey, Size
 from .reasons import BadFile
 
@@ -44,10 +45,9 @@ def read_entry(handle: int, key: bytes) -> Entry:
     """The entry in an open file; refuses one that belongs under another name (BadFile)."""
     data = os.read(handle, MAX_ENTRY_BYTES)
     try:
-        text = zstandard.ZstdDecompressor().decompress(data, max_output_size=MAX_ENTRY_BYTES)
-        entry = Entry.model_validate_json(text)
-    except (zstandard.ZstdError, ValidationError) as error:
-        raise BadFile(f"it is not an entry: {type(error).__name__}") from None
+        entry = Entry.model_validate_json(decompressed(data, MAX_ENTRY_BYTES))
+    except ValidationError:
+        raise BadFile("it is not an entry") from None
     if entry.key != key:
         raise BadFile("it belongs under another name")
     return entry

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from . import locks
@@ -21,7 +20,7 @@ from .reconcile import clear_dead_writers, rebuild
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .root import StoreRoot
-from .siblings import Sibling, remove_sibling, siblings
+from .siblings import Sibling, remove_unused, siblings
 from .tidy import Garbage, find_garbage, largest_conversation, total
 
 SHARE = 0.5  # of the time in which others may use the manifest while a plan is executed
@@ -161,18 +160,18 @@ class Collector:
             clear_dead_writers(self._root, self._blobs, self._manifest)
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
-        unused = [sibling for sibling in plan.siblings if sibling.unused]
         cleared = remover.strays(plan.seen.strays)
         done = remover.all_of(
             lambda: cleared,
             lambda: remover.gone(plan.seen.gone),
             lambda: plan.garbage.remove(remover),
             lambda: remover.cuts(plan.evicted),
-            *(partial(_remove, sibling) for sibling in unused),
         )
+        beside = Removed() if done.stopped else remove_unused(plan.siblings)
+        done.add(beside)
         if done.files:
             left = plan.seen.unnamed_bytes - cleared.nbytes
-            left += sum(sibling.nbytes for sibling in plan.siblings if not sibling.unused)
+            left += sum(sibling.nbytes for sibling in plan.siblings) - beside.nbytes
             leave_note(self._manifest, UNNAMED, {"bytes": left})
             self._manifest.truncate_wal()
         return done
@@ -185,14 +184,6 @@ def _sum(things: Sequence[Cut] | Sequence[BlockRow]) -> tuple[int, int]:
     return len(things), sum(
         thing.nbytes if isinstance(thing, Cut) else thing.size for thing in things
     )
-
-
-def _remove(sibling: Sibling) -> Removed:
-    try:
-        remove_sibling(sibling)
-    except OSError as error:
-        return Removed(failed=1, error=str(error))
-    return Removed(files=sibling.files, nbytes=sibling.nbytes)
 
 
 def _share_the_time(held: float) -> bool:

@@ -1,5 +1,6 @@
 """What needs what: checkpoints hang on chains of blocks, conversations on checkpoints."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -52,11 +53,16 @@ class Graph:
         return chain
 
     def last_use(self) -> dict[str, int]:
-        """By conversation, when one of its checkpoints was last used, seconds since the epoch."""
+        """By conversation, when one of its checkpoints was last used, seconds since the epoch.
+
+        Of a system prompt or a rung that several share nobody knows who used it.
+        """
+        named = Counter(entry.checkpoint for entry in self.entries)
         used: dict[str, int] = {}
         for entry in self.entries:
             row = self.checkpoints.get(bytes.fromhex(entry.checkpoint))
-            when = row.used if row is not None else entry.created
+            tells = entry.role == "tip" or named[entry.checkpoint] == 1
+            when = row.used if row is not None and tells else entry.created
             used[entry.conversation] = max(when, used.get(entry.conversation, 0))
         return used
 

@@ -299,8 +299,7 @@ class Manifest:
         return self._connection
 
     def _note_rebuild(self, connection: Connection) -> None:
-        query = "SELECT value FROM facts WHERE name = 'rebuild'"
-        pending = connection.sql.execute(query).fetchone() != ("done",)
+        pending = not is_whole(connection.sql)
         if pending and not self._root.listdir("blobs") and not self._root.listdir("entries"):
             connection.sql.execute(_REBUILT)
             pending = False
@@ -311,6 +310,12 @@ class Manifest:
         if self._connection is not None:
             self._connection.sql.close()
             self._connection = None
+
+
+def is_whole(sql: sqlite3.Connection) -> bool:
+    """Whether the manifest has seen every file: one made anew has not until it is rebuilt."""
+    query = "SELECT value FROM facts WHERE name = 'rebuild'"
+    return bool(sql.execute(query).fetchone() == ("done",))
 
 
 def _typed(row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:

@@ -18,8 +18,8 @@ from .census import Stray
 from .cuts import Cut
 from .entries import read_entry
 from .keys import Kind
-from .manifest import BlockRow, Manifest
-from .reasons import BadFile
+from .manifest import BlockRow, Manifest, is_whole
+from .reasons import BadFile, StoreError
 from .root import StoreRoot
 
 T = TypeVar("T")
@@ -111,6 +111,8 @@ class Remover:
         waiting = deque(things)
         while waiting:
             with self._manifest.changing() as sql:
+                if not is_whole(sql):  # it was replaced since things were judged
+                    raise StoreError("rebuilding", "half an index does not know what is garbage")
                 began, took = time.monotonic(), 0.0
                 while waiting and took <= HOLD_S:
                     step(sql, waiting.popleft(), done)

@@ -5,11 +5,12 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import locks
+from .removal import Removed
 from .root import AREAS, DIRECTORY, MARKER, StoreRoot, marker_version
 
 UNUSED_S = 30 * 86_400
@@ -36,23 +37,36 @@ def siblings(root: StoreRoot) -> list[Sibling]:
     return found
 
 
-def remove_sibling(sibling: Sibling) -> None:
-    """Remove it, its marker last, so that what is left after a kill is found again.
+def remove_unused(siblings: Iterable[Sibling]) -> Removed:
+    """Remove those that were unused, unless they are in use again."""
+    done = Removed()
+    for sibling in siblings:
+        if not sibling.unused or not _is_ours(sibling.path):
+            continue
+        if not _is_unused(sibling.path):
+            done.add(Removed(kept=1))
+            continue
+        try:
+            _remove(sibling.path)
+        except OSError as error:
+            done.add(Removed(failed=1, error=str(error)))
+        else:
+            done.add(Removed(files=sibling.files, nbytes=sibling.nbytes))
+    return done
 
-    Raises OSError.
-    """
-    if not _is_ours(sibling.path) or not _is_unused(sibling.path):
-        return
-    for name in sorted(os.listdir(sibling.path)):
-        path = sibling.path / name
+
+def _remove(root: Path) -> None:
+    """The marker last, so that what is left after a kill is found again. Raises OSError."""
+    for name in sorted(os.listdir(root)):
+        path = root / name
         if name == MARKER:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)  # follows no link below
         else:
             path.unlink()
-    (sibling.path / MARKER).unlink()
-    sibling.path.rmdir()
+    (root / MARKER).unlink()
+    root.rmdir()
 
 
 def _is_ours(path: Path) -> bool:

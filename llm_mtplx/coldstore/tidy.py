@@ -10,7 +10,7 @@ from .budget import Room, room_now
 from .cuts import Cut, Cuts
 from .graph import Graph, total_size
 from .ledger import stored_now
-from .manifest import BlockRow, Manifest
+from .manifest import BlockRow, Manifest, is_whole
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .report import conversations
@@ -56,8 +56,13 @@ class Tidier:
         """Remove garbage, then what must go before ``more`` bytes fit, as far as it can.
 
         ``saving`` is the conversation they are for, ``held`` the blocks they build on. Returns the
-        room there is then. Raises StoreError.
+        room there is then. While the manifest is being rebuilt nothing goes. Raises StoreError.
         """
+        with self._manifest.using() as sql:
+            whole = is_whole(sql)
+        if not whole:  # half an index knows neither what is garbage nor what was used
+            room = room_now(self._root, self._limits, stored_now(self._manifest), more)
+            return room, Removed()
         now = time.time()
         graph = Graph.read(self._manifest)
         largest = max(largest_conversation(graph), more)

@@ -18,7 +18,7 @@ from .reasons import StoreError
 from .records import StoreLimits
 from .removal import Removed, Remover
 from .root import FILE_MODE, StoreRoot
-from .siblings import remove_sibling, siblings
+from .siblings import remove_unused, siblings
 from .tidy import Tidier
 
 log = logging.getLogger(__name__)
@@ -137,14 +137,10 @@ class Upkeep:
 
     def _other_versions(self, done: Removed) -> int:
         """Bytes of those that stay."""
-        left = 0
-        for sibling in siblings(self._root):
-            if sibling.unused:
-                remove_sibling(sibling)
-                done.add(Removed(files=sibling.files, nbytes=sibling.nbytes))
-            else:
-                left += sibling.nbytes
-        return left
+        found = siblings(self._root)
+        removed = remove_unused(found)
+        done.add(removed)
+        return sum(sibling.nbytes for sibling in found) - removed.nbytes
 
     def _pause(self, worked: float) -> bool:
         """Rest so long that only a small share of the time is worked."""

@@ -9,14 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_mtplx.coldstore.codec import pack
+from llm_mtplx.coldstore.entries import read_entry
 from llm_mtplx.coldstore.format import Header, SectionInfo, encode_head
 from llm_mtplx.coldstore.keys import BLOCK, Chain
 from llm_mtplx.coldstore.lookup import wanted_block
+from llm_mtplx.coldstore.manifest import BlockRow
 from llm_mtplx.coldstore.reader import OpenFile, file_verifies, read_head
 from llm_mtplx.coldstore.reasons import BadFile
 
-from .lines import kv_sections, rows_of, tokens
+from .lines import FINGERPRINT, files, kv_sections, opened, restore, rows_of, tokens, write
 
+EVERYTHING_IDLE = -10.0
 CHAIN = Chain("m", tokens(BLOCK))
 
 
@@ -125,3 +128,32 @@ def test_every_flipped_bit_of_a_packed_file_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(whole)
     read(path, [memoryview(memory)])
     assert memory == body
+
+
+def test_a_frame_that_claims_any_size_is_a_miss(tmp_path: Path) -> None:
+    """Every bit of the frames' first bytes, which say how much room they need."""
+    ids = tokens(2 * BLOCK)
+    with opened(tmp_path) as store:
+        write(store, ids)
+        assert store.compact(EVERYTHING_IDLE).files == 2
+        chain = Chain(FINGERPRINT, ids)
+        (path,) = files(tmp_path, f"{chain.key(2).hex()}.kv")
+        whole = bytearray(path.read_bytes())
+        with path.open("rb") as file:
+            head = read_head(file.fileno())
+        frame = head.body_at + head.header.sections[0].nbytes // 2
+        row = BlockRow(chain.key(2), chain.key(1), BLOCK, len(whole))
+        for bit in range(8 * 14):
+            whole[frame + bit // 8] ^= 1 << bit % 8
+            path.write_bytes(whole)
+            store._manifest.add_found([row], [])  # a miss drops it
+            restored, _ = restore(store, ids, needs_checkpoint=False)
+            assert (restored.position, restored.reason) == (BLOCK, "corrupt_block"), bit
+            whole[frame + bit // 8] ^= 1 << bit % 8
+
+
+def test_an_entry_that_claims_any_size_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "entry"
+    path.write_bytes(b"\x28\xb5\x2f\xfd\xe0" + b"\xff" * 7 + b"\x0f" + bytes(20))
+    with path.open("rb") as file, pytest.raises(BadFile):
+        read_entry(file.fileno(), bytes(32))

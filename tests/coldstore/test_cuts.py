@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ def test_what_was_used_lately_stays(forest: Forest) -> None:
     for cut in [*cuts.unused_since(NOW), *cuts.to_free(10**9)]:
         for each in cut.entries:
             assert abs(NOW - last_use[each.conversation]) >= GRACE
+        assert cut.checkpoint is None or abs(NOW - cut.checkpoint.used) >= GRACE
 
 
 @given(forests(), st.integers(0, 12))
@@ -162,6 +164,40 @@ def test_the_least_recently_used_goes_first_and_its_ladder_before_its_tip() -> N
     assert steps(61)[3:] == [("new", key(2), 3)]
 
 
+def sharing(role: str, used: int) -> Graph:
+    """Two conversations, the first one older, with one beginning, last used by anybody."""
+    shared = line(9, 1, used)
+    tips = [line(1, 1, NOW - 9000), line(2, 1, NOW - 3000)]
+    entries = [
+        entry("new", 2, BLOCK + 1, created=NOW - 3000),
+        entry("new", 9, BLOCK, role, created=NOW - 3000),
+        entry("old", 1, BLOCK + 1, created=NOW - 9000),
+        entry("old", 9, BLOCK, role, created=NOW - 9000),
+    ]
+    blocks = [*shared[0], *tips[0][0], *tips[1][0]]
+    return Graph(blocks, [shared[1], tips[0][1], tips[1][1]], entries)
+
+
+@pytest.mark.parametrize("role", ["prefix", "ladder"])
+def test_what_two_share_does_not_make_both_look_used(role: str) -> None:
+    graph = sharing(role, NOW)
+    assert graph.last_use() == {"old": NOW - 9000, "new": NOW - 3000}
+    (name, own), *rest = [
+        (cut.conversation, cut.checkpoint) for cut in Cuts(graph, NOW, GRACE).unused_since(NOW)
+    ]
+    assert (name, own) == ("old", None)  # the other needs it
+    # What somebody reads stays, and the name of the last one that has it.
+    assert rest == [("old", graph.checkpoints[key(1)]), ("new", graph.checkpoints[key(2)])]
+    assert Cuts(graph, NOW, GRACE).to_free(10**9) == Cuts(graph, NOW, GRACE).unused_since(NOW)
+
+
+def test_what_one_alone_has_tells_when_it_was_used() -> None:
+    """One that is gone on with from its beginning only."""
+    graph = sharing("prefix", NOW)
+    alone = Graph(graph.blocks.values(), graph.checkpoints.values(), graph.entries[2:])
+    assert alone.last_use() == {"old": NOW}
+
+
 def test_tips_are_superseded_ten_minutes_after_two_others_came() -> None:
     one, two, three = (line(n, 1, 0) for n in (1, 2, 3))
     rows = [*one[0], *two[0], *three[0]]
@@ -194,5 +230,8 @@ def test_rungs_that_a_line_has_outgrown_go() -> None:
         return [e.position for cut in cuts.superseded() for e in cut.entries]
 
     assert outgrown(4_200) == [1024]
+    rows[0] = CheckpointRow(key(0), ROOT, 1024, 1, NOW)
+    assert outgrown(4_200) == []
+    rows[0] = CheckpointRow(key(0), ROOT, 1024, 1, old)
     # The deepest one still serves every rung of the longer line.
     assert outgrown(40_000) == [1024, 2048]

@@ -428,6 +428,16 @@ def test_a_lost_manifest_makes_nothing_garbage(tmp_path: Path, clock: Clock) -> 
         assert restore(store, IDS)[0].position == 700
 
 
+def test_a_manifest_that_is_lost_after_the_report_stops_the_removal(littered: Path) -> None:
+    report = plan(littered, older_than=60)
+    apply(littered, report, lambda held: False)  # dead writers and the first step
+    before = files(littered)
+    (littered / "sessions-v1" / "manifest.sqlite").unlink()
+    with pytest.raises(StoreError, match="rebuilding"):
+        apply(littered, report)
+    assert files(littered) == before
+
+
 def other_version(cache_dir: Path, marker: bytes = b'{"store": "llm-mtplx", "format": 2}') -> Path:
     beside = cache_dir / "sessions-v2"
     put(beside / "STORE", marker)
@@ -455,6 +465,19 @@ def test_a_store_of_another_version_goes_after_thirty_days(tmp_path: Path, clock
     collect(tmp_path)
     assert not beside.exists()
     assert tree(tmp_path / "sessions-v1").keys() == before.keys()
+
+
+def test_a_store_of_another_version_that_is_used_again_is_not_said_to_be_gone(
+    tmp_path: Path, clock: Clock
+) -> None:
+    fill(tmp_path)
+    beside = other_version(tmp_path)
+    set_times(beside, 1)
+    report = plan(tmp_path)
+    os.utime(beside / "STORE", (clock.now, clock.now))
+    done = apply(tmp_path, report)
+    assert (done.files, done.nbytes, done.kept) == (0, 0, 1)
+    assert beside.exists()
 
 
 @pytest.mark.parametrize("marker", [b"", b'{"store": "another", "format": 2}'])

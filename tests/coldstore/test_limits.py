@@ -4,10 +4,13 @@ not be."""
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+from llm_mtplx.coldstore.manifest import Manifest
+from llm_mtplx.coldstore.root import StoreRoot
 
 from .aging import HOUR, Clock, age, on_disk
 from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens
@@ -41,6 +44,44 @@ def test_below_the_floor_nothing_is_written_and_reads_go_on(
     assert on_disk(tmp_path) == before
     warnings = [r for r in caplog.records if r.levelname == "WARNING"]
     assert len(warnings) == 1  # a user need not read it every turn
+
+
+class SmallDisk:
+    """What os.statvfs says of a disk that holds the store and ``others`` bytes besides."""
+
+    def __init__(self, cache_dir: Path, size: int) -> None:
+        self.others = 0
+        self._cache_dir = cache_dir
+        self._size = size
+
+    def __call__(self, path: object) -> SimpleNamespace:
+        free = self._size - self.others - on_disk(self._cache_dir)
+        return SimpleNamespace(f_bavail=free, f_frsize=1)
+
+
+def test_on_a_disk_that_runs_full_the_least_recently_used_goes(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The floor stays free, and what is new is kept. What others fill is not made up for."""
+    with opened(tmp_path) as store:
+        save_turn(store, IDS, "talk 0")
+    one = on_disk(tmp_path)
+    floor = 100 * one
+    disk = SmallDisk(tmp_path, floor + 3 * one + MARGIN)
+    monkeypatch.setattr("os.statvfs", disk)
+    with opened(tmp_path, free_floor_bytes=floor) as store:
+        for number in range(1, 6):
+            age(tmp_path, clock)
+            clock.now += HOUR
+            assert write(store, tokens(700, seed=number), f"talk {number}") == {}
+            assert disk(tmp_path).f_bavail >= floor
+        kept = {each.name for each in store.report().conversations}
+        assert kept == {"talk 5", "talk 4"} | (kept & {"talk 3"})
+        disk.others = 10 * one
+        age(tmp_path, clock)
+        clock.now += HOUR
+        assert write(store, tokens(700, seed=6), "talk 6") == {"low_disk": 1}
+        assert {each.name for each in store.report().conversations} == kept
 
 
 def test_the_budget_of_an_hour_counts_every_process(tmp_path: Path, clock: Clock) -> None:
@@ -125,6 +166,31 @@ def test_what_is_in_use_is_not_removed_for_something_new(tmp_path: Path) -> None
     with opened(tmp_path, max_bytes=used + 100) as store:
         assert write(store, MORE, "more") == {"no_room": 1}
         assert restore(store, IDS)[0].position == 700
+
+
+def test_half_an_index_makes_no_room(tmp_path: Path, clock: Clock) -> None:
+    """A rebuild has come as far as the blocks, none of which a checkpoint seems to need."""
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+        save_turn(store, MORE, "more")
+        blocks = store._manifest.blocks()
+    age(tmp_path, clock)
+    clock.now += HOUR
+    before = files(tmp_path)
+    (tmp_path / "sessions-v1" / "manifest.sqlite").unlink()
+    manifest = Manifest(StoreRoot(tmp_path), WAIT)
+    manifest.add_found(blocks, [])
+    manifest.close()
+    new = tokens(300, seed=2)
+    with opened(tmp_path, max_bytes=1000) as store:
+        store.save(save_of(new, "new"))
+        assert store.flush(WAIT)
+        assert store.report().drops == {"no_room": 1}
+        assert files(tmp_path) == before
+        store.lookup(FINGERPRINT, IDS)
+        assert store.reconciled(WAIT)
+        assert restore(store, IDS)[0].position == 700
+        assert restore(store, MORE)[0].position == 700
 
 
 def test_the_only_copy_stays_until_its_successor_is_in(tmp_path: Path, clock: Clock) -> None:

@@ -165,6 +165,28 @@ def test_what_lies_beside_the_rows_counts_against_the_cap(aged: Path, clock: Clo
         assert store.report().other_bytes < 1_000_000
 
 
+def test_another_version_that_cannot_be_removed_is_in_the_way_of_nothing(
+    aged: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    beside = other_version(aged)
+    set_times(beside, 1)
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise PermissionError("not yours")
+
+    with monkeypatch.context() as patched, caplog.at_level(logging.INFO):
+        patched.setattr("shutil.rmtree", refuse)
+        tend(aged)
+    assert beside.exists()
+    assert "1 could not be: not yours" in caplog.text
+    assert note(aged).keys() >= {"walked", "packed"}
+    with opened(aged) as store:
+        assert store.report().other_bytes > 1000
+    clock.now += HOUR
+    tend(aged)
+    assert not beside.exists()
+
+
 def test_a_cap_that_was_lowered_is_kept_to(aged: Path, clock: Clock) -> None:
     """Without a single write."""
     with opened(aged) as store:
@@ -243,3 +265,25 @@ def test_a_tip_with_two_successors_goes_and_the_last_two_stay(tmp_path: Path, cl
         for turn in turns[-2:]:
             assert restore(store, turn)[0].position == len(turn)
     assert len(files(tmp_path, "*.st")) == len(files(tmp_path, "*.json")) == 2
+
+
+def test_a_manifest_that_is_lost_during_a_walk_makes_nothing_garbage(aged: Path) -> None:
+    """The walk goes on over an empty one, to which every file is a stranger."""
+    before = files(aged)
+    upkeep = Upkeep(StoreRoot(aged), FULL_DUTY, threading.Event())
+    losses: list[Path] = []
+
+    def lose(worked: float) -> bool:
+        if not losses:
+            losses.append(aged / "sessions-v1" / "manifest.sqlite")
+            losses[0].unlink()
+        return True
+
+    upkeep._pause = lose  # type: ignore[method-assign]
+    upkeep.run()
+    assert losses
+    assert files(aged) == before
+    with opened(aged) as store:
+        store.lookup(FINGERPRINT, IDS)
+        assert store.reconciled(WAIT)
+        assert restore(store, IDS)[0].position == 700

@@ -75,6 +75,14 @@ class Sequel:
         shared = self.session.deepest(self._parting[1])
         return shared.position if shared else 0
 
+    @property
+    def last_tip(self) -> int:
+        """Where the turn that gave the last answer in this prompt had its tip."""
+        opened = self.text.rfind(ANSWER_START, 0, self.text.rfind(ANSWER_START))
+        if self.tip == len(self.line):  # at the end of the answer, as here
+            opened = self.text.find("<|im_start|>", opened + 1)
+        return len(self.prompt) - len(self.encode(self.text[opened:]))
+
     def onward(self) -> list[int]:
         """The ids that the next prompt begins with, where they are not those of this line: the
         template writes the answer otherwise than it was made. Else none."""

@@ -262,9 +262,9 @@ class Turn:
     def _miss_reason(self) -> Reason | None:
         reason = self._taken.reason
         answered = any(message["role"] == "assistant" for message in self._request.messages)
-        if reason == Reason.NOTHING_STORED and answered:
+        if reason == Reason.NOTHING_STORED and answered and self.sequel is not None:
             # Known only now that there are rows to weigh.
-            return self._keeper.why_not_stored(self.decoder.state, self._header)
+            return self._keeper.why_not_stored(self.decoder.state, self.sequel.last_tip)
         return reason
 
     def drop_answer(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from llm_mtplx.coldstore import ColdStore, StoreLimits, ladder
 from llm_mtplx.engine.load import LoadedModel
+from llm_mtplx.engine.protocol import Finished
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.keeper import Keeper
@@ -232,6 +233,31 @@ def test_a_short_conversation_says_so(model, processes) -> None:
     one = talk(model, lambda: replace_minimum(processes(), 10**6))
     assert one.say("One.").miss_reason == Reason.NOTHING_STORED
     assert one.say("Two.").miss_reason == Reason.TOO_SHORT
+
+
+@pytest.mark.parametrize("template", [None, PRESERVE])
+def test_what_was_too_short_is_told_by_where_the_last_turn_ended(
+    model, processes, template: dict[str, bool] | None
+) -> None:
+    answer = spelled(model, "capital")
+
+    def two_turns(minimum: int) -> tuple[int, Finished]:
+        """Where the first had its tip, and the second."""
+        one = talk(
+            model,
+            lambda: replace_minimum(processes(), minimum),
+            name=f"{minimum}",
+            template=template,
+        )
+        one.say("One.", dictated=answer)
+        tip = one.turn.sequel.tip
+        return tip, one.say(f"A question that is longer, number {minimum}.", dictated=answer)
+
+    tip, _ = two_turns(10**6)
+    _, second = two_turns(tip + 1)
+    assert second.prompt_tokens > tip + 1
+    assert (second.restored, second.miss_reason) == (0, Reason.TOO_SHORT)
+    assert two_turns(tip)[1].restored == tip
 
 
 @pytest.mark.parametrize("damage", ["truncate", "delete"])

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .blobs import Blobs
 from .budget import disk_free
@@ -152,16 +152,17 @@ def _alone(root: StoreRoot) -> Iterator[bool]:
     """Whether no other process works at the same time. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(root.path / LOCK, flags, FILE_MODE)
+    alone = False
     try:
         if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
             os.fchmod(handle, FILE_MODE)
-        alone = True
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            alone = False
+            alone = True
         yield alone
     finally:
+        if alone:  # a child that was forked meanwhile has the handle too
+            fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 

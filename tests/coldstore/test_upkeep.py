@@ -135,6 +135,25 @@ def test_one_process_works_at_a_time(aged: Path) -> None:
     assert (aged / "sessions-v1" / LOCK).stat().st_mode & 0o777 == 0o600
 
 
+def test_a_child_forked_meanwhile_does_not_keep_others_from_working(aged: Path) -> None:
+    root = StoreRoot(aged)
+    waiting, ended = os.pipe()
+    with upkeep_module._alone(root) as alone:
+        assert alone
+        pid = os.fork()
+        if pid == 0:
+            os.close(ended)
+            os.read(waiting, 1)  # until the parent is done
+            os._exit(0)
+    try:
+        with upkeep_module._alone(root) as alone:
+            assert alone
+    finally:
+        os.close(ended)
+        os.close(waiting)
+        os.waitpid(pid, 0)
+
+
 def test_what_lies_beside_the_rows_counts_against_the_cap(aged: Path, clock: Clock) -> None:
     strange = put(aged / "sessions-v1" / "blobs" / "ab" / "notes.kv", bytes(1_000_000))
     beside = other_version(aged)

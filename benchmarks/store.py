@@ -244,7 +244,7 @@ def ours(cache_dir: Path, turns: int) -> dict[str, Any]:
     assert store.close(60)
     report: dict[str, Any] = {"turn_s": round(statistics.median(took), 2), **disk.told()}
     store = ColdStore(cache_dir, limits)
-    store._background.tend()  # superseded states go: after ten minutes, if it were not told 0
+    store.tend()  # superseded states go: after ten minutes, if it were not told 0
     store._background.join(600)
     report["kept_after_upkeep"] = kept(disk)
     began = time.perf_counter()

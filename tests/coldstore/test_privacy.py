@@ -90,13 +90,12 @@ def test_no_byte_of_what_is_forgotten_stays(tmp_path: Path, packed: bool) -> Non
 def test_what_a_killed_writer_left_half_written_goes_too(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         write(store, ONE[:600], NAME)
-    steps: list[str] = []
 
     def child() -> None:
         write(ColdStore(tmp_path, failpoint=killer(3)), ONE, NAME)
 
     assert in_child(child) == -9
-    assert files(tmp_path, ".*.tmp"), steps
+    assert files(tmp_path, ".*.tmp")
     with opened(tmp_path) as store:
         assert store.forget(NAME).conversations == 1
         assert not files(tmp_path, "*")

@@ -25,7 +25,7 @@ from .root import StoreRoot
 
 T = TypeVar("T")
 
-HOLD_S = 0.005
+HOLD_S = 0.002
 
 # A pause after a transaction that took so many seconds; False where the work is to stop.
 Pause = Callable[[float], bool]

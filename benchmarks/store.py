@@ -42,6 +42,7 @@ from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
 
 from .decode import machine
+from .removal import eviction, garbage
 
 LAYERS, HEADS, WIDTH, RECURRENT = 16, 4, 256, 48
 STATES = {"conv": ("bfloat16", (1, 3, 10240)), "state": ("float32", (1, 48, 128, 128))}
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--dir", type=Path, help="where to write; several GB are needed")
     parser.add_argument("--peer", type=Path, help="folder that holds the mtplx package")
-    parser.add_argument("--parts", nargs="+", default=["opening", "codec", "conversation"])
+    parser.add_argument("--parts", nargs="+", help="the others stay as --out has them")
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--contenders", nargs="+", help="llm-mtplx, save_prompt_cache, mtplx")
     args = parser.parse_args()
@@ -67,10 +68,15 @@ def main() -> None:
         "opening": lambda: opening(base / "opening"),
         "codec": codec,
         "conversation": lambda: conversations(base, args.turns, args.peer, args.contenders),
+        "eviction": lambda: eviction(base / "eviction"),
+        "garbage": lambda: garbage(base / "garbage"),
     }
     report: dict[str, Any] = {"machine": machine()}
+    if args.parts and args.out and args.out.exists():
+        report = json.loads(args.out.read_text())
+        assert report["machine"] == machine(), "results of one machine stand in one file"
     try:
-        for part in args.parts:
+        for part in args.parts or parts:
             report[part] = parts[part]()
             print(part, json.dumps(report[part], indent=1), flush=True)
     finally:
@@ -244,7 +250,7 @@ def ours(cache_dir: Path, turns: int) -> dict[str, Any]:
     assert store.close(60)
     report: dict[str, Any] = {"turn_s": round(statistics.median(took), 2), **disk.told()}
     store = ColdStore(cache_dir, limits)
-    store._background.tend()  # superseded states go: after ten minutes, if it were not told 0
+    store.tend()  # superseded states go: after ten minutes, if it were not told 0
     store._background.join(600)
     report["kept_after_upkeep"] = kept(disk)
     began = time.perf_counter()

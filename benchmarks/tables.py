@@ -145,6 +145,8 @@ def store_lines() -> str:
         f" one core packs {rates['pack']:.2f} and unpacks {rates['unpack']:.2f} GB/s, where it"
         f" copies {rates['copy']:.1f}.",
         "",
+        _removal_line(told["eviction"], told["garbage"]),
+        "",
         f"A conversation of {talk['turns']} turns and {talk['tokens']:,} tokens of a 27B model:",
         "",
         "| kept by | GB written | GB kept | files | seconds a turn |",
@@ -162,3 +164,25 @@ def store_lines() -> str:
         written, kept = (f"{row[key] / 1e9:.2f}" for key in ("written_bytes", "kept_bytes"))
         lines.append(f"| {name} | {written} | {kept} | {row['files']:,} | {row['turn_s']:.2f} |")
     return "\n".join(lines) + "\n"
+
+
+def _removal_line(evicted: dict[str, Any], garbage: dict[str, Any]) -> str:
+    save, restore = evicted["save_ms"], evicted["restore_ms"]
+    with_it, without = (
+        [each[k]["median"] for each in (save, restore)] for k in ("with", "without")
+    )
+    worst = max(save["worst_delay"], restore["worst_delay"])
+    return (
+        f"While a process evicts {evicted['files']:,} files, {_gb(evicted)}, a save in another one"
+        f" takes {with_it[0]:.1f} milliseconds instead of {without[0]:.1f}, a restore"
+        f" {with_it[1]:.1f} instead of {without[1]:.1f}; of {2 * evicted['turns']:,} none came more"
+        f" than {worst:.0f} later than the median without. `llm mtplx gc` reports"
+        f" {garbage['files']:,} files that nobody needs, {_gb(garbage)}, in"
+        f" {garbage['report_s']:.1f} seconds and removes them in {garbage['removal_s']:.0f},"
+        f" holding the index for {garbage['longest_hold_ms']:.0f} milliseconds at a time at most."
+        " (These files are sparse.)"
+    )
+
+
+def _gb(told: dict[str, Any]) -> str:
+    return f"{told['apparent_bytes'] / 1e9:.0f} GB"

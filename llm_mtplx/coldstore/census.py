@@ -11,7 +11,8 @@ from typing import Literal
 from . import keys, locks
 from .blobs import AREA, SUFFIX
 from .connection import NAME, SET_ASIDE
-from .keys import Kind, parse_key
+from .entries import Entry
+from .keys import FileKind, Kind, parse_key
 from .manifest import Manifest
 from .reasons import StoreError
 from .root import AREAS, MARKER, StoreRoot
@@ -44,7 +45,8 @@ class Seen:
     nbytes: int = 0  # as long as files are
     disk_bytes: int = 0  # as the file system counts, holes left out
     strays: list[Stray] = field(default_factory=list)
-    gone: list[tuple[Kind, bytes]] = field(default_factory=list)  # rows without a file
+    gone: list[tuple[FileKind, bytes]] = field(default_factory=list)  # rows without a file
+    unfiled: list[Entry] = field(default_factory=list)  # entries in rows only
     young: int = 0  # files without a row that may be about to get one
     unknown: int = 0  # files with names that are none of the store's; they are left alone
     unnamed_bytes: int = 0  # of all files without a row
@@ -55,6 +57,7 @@ class Seen:
         self.disk_bytes += other.disk_bytes
         self.strays += other.strays
         self.gone += other.gone
+        self.unfiled += other.unfiled
         self.young += other.young
         self.unknown += other.unknown
         self.unnamed_bytes += other.unnamed_bytes
@@ -69,7 +72,7 @@ class Census:
         self._grace_s = grace_s
         self._now = time.time()
         self._announced = {key for key, _ in manifest.announced()}
-        self._entry_keys: set[bytes] | None = None
+        self._entries: dict[bytes, Entry] | None = None
         self._living: dict[str, bool] = {}
         self._refuse_links()
 
@@ -116,7 +119,11 @@ class Census:
                 seen.young += 1
             else:
                 self._judge(seen, Stray("orphan", place, name, status.st_size, file), status)
-        seen.gone.extend(sorted(rows))
+        for kind, key in sorted(rows):
+            if kind == "entry":
+                seen.unfiled.append(self._entry_rows()[key])
+            else:
+                seen.gone.append((kind, key))
         return seen
 
     def _judge(self, seen: Seen, stray: Stray, status: os.stat_result) -> None:
@@ -133,9 +140,7 @@ class Census:
 
     def _rows(self, area: str, shard: str) -> set[tuple[Kind, bytes]]:
         if area == "entries":
-            if self._entry_keys is None:
-                self._entry_keys = {entry.key for entry in self._manifest.entries()}
-            return {("entry", key) for key in self._entry_keys if key[:1].hex() == shard}
+            return {("entry", key) for key in self._entry_rows() if key[:1].hex() == shard}
         found: set[tuple[Kind, bytes]] = set()
         first = bytes.fromhex(shard)
         last = first + b"\xff" * (keys.KEY_BYTES - 1)
@@ -145,6 +150,11 @@ class Census:
                 query = f"SELECT key FROM {table} WHERE key BETWEEN ? AND ?"
                 found.update((kind, key) for (key,) in sql.execute(query, (first, last)))
         return found
+
+    def _entry_rows(self) -> dict[bytes, Entry]:
+        if self._entries is None:
+            self._entries = {entry.key: entry for entry in self._manifest.entries()}
+        return self._entries
 
     def _is_living(self, writer: str) -> bool:
         if writer not in self._living:

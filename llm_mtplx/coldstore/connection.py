@@ -31,6 +31,9 @@ _UNREADABLE = (
     sqlite3.SQLITE_MISMATCH,
 )
 _READ_ONLY = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+_DISK_FULL = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)  # no room for the side files, say
+
+_POLL_S = 0.001
 
 FileIdentity = tuple[int, int]  # device, inode
 
@@ -54,8 +57,10 @@ class Connection:
         return is_unreadable(error) or (self.writable and code == sqlite3.SQLITE_READONLY)
 
     def is_current(self) -> bool:
-        """False where the manifest was removed or replaced since."""
-        return self.file is not None and file_identity(self._path) == self.file
+        """False where the manifest was removed or replaced since, or may be written again."""
+        if self.file is None or file_identity(self._path) != self.file:
+            return False
+        return self.writable or not os.access(self._path, os.W_OK)
 
 
 def connect(root: StoreRoot, busy_s: float) -> Connection:
@@ -69,6 +74,28 @@ def connect(root: StoreRoot, busy_s: float) -> Connection:
             if error.reason != "store_busy" or time.monotonic() >= deadline:
                 raise
             time.sleep(min(0.005, busy_s))
+
+
+def begin(sql: sqlite3.Connection, busy_s: float) -> None:
+    """Begin to write once nobody else does. Raises sqlite3.Error, after ``busy_s`` if busy.
+
+    SQLite itself would look less and less often, and miss the moments between the many short
+    transactions in which much is removed.
+    """
+    deadline = time.monotonic() + busy_s
+    sql.execute("PRAGMA busy_timeout = 0")
+    try:
+        while True:
+            try:
+                sql.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_POLL_S)
+    finally:
+        sql.execute(f"PRAGMA busy_timeout = {int(busy_s * 1000)}")
 
 
 def set_aside(root: StoreRoot, busy_s: float, file: FileIdentity | None) -> None:
@@ -130,10 +157,10 @@ def _open(path: Path, file: FileIdentity | None, busy_s: float) -> Connection:
     try:
         return Connection(_open_writable(path, busy_s), path, file, writable=True)
     except sqlite3.OperationalError as error:
-        if error.sqlite_errorcode & 0xFF not in _READ_ONLY:
+        if error.sqlite_errorcode & 0xFF not in (*_READ_ONLY, *_DISK_FULL):
             raise
-    # Without write access WAL needs its side files; as a last resort the file is read as if
-    # nobody wrote to it. Rows are only hints: every file they name is checked.
+    # Without write access, and on a full disk, WAL needs its side files; as a last resort the file
+    # is read as if nobody wrote to it. Rows are only hints: every file they name is checked.
     try:
         sql = _open_read_only(path, busy_s, "mode=ro")
     except sqlite3.OperationalError:

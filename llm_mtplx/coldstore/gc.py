@@ -81,6 +81,7 @@ class GcPlan:
             "pending_writes": self.pending_writes,
             "young_files": self.seen.young,
             "unknown_files": self.seen.unknown,
+            "missing_entry_files": len(self.seen.unfiled),
             "garbage": {
                 kind: {"count": count, "bytes": nbytes}
                 for kind, (count, nbytes) in self.goes().items()
@@ -164,6 +165,7 @@ class Collector:
         done = remover.all_of(
             lambda: cleared,
             lambda: remover.gone(plan.seen.gone),
+            lambda: remover.unfiled(() if plan.room.state == "full" else plan.seen.unfiled),
             lambda: plan.garbage.remove(remover),
             lambda: remover.cuts(plan.evicted),
         )

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from . import forks
-from .connection import Connection, connect, set_aside, store_error
+from .connection import Connection, begin, connect, set_aside, store_error
 from .entries import Entry
 from .keys import BLOCK, KEY_BYTES, FileKind, Kind
 from .reasons import StoreError
@@ -281,7 +281,7 @@ class Manifest:
             if sql.in_transaction:  # the caller's own
                 yield sql
                 return
-            sql.execute("BEGIN IMMEDIATE")
+            begin(sql, self._busy_s)
             try:
                 yield sql
                 sql.execute("COMMIT")

@@ -8,6 +8,7 @@ others get a chance between two.
 import os
 import sqlite3
 import time
+import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,15 +17,15 @@ from typing import TypeVar
 from .blobs import AREA, Blobs, file_name, shard
 from .census import Stray
 from .cuts import Cut
-from .entries import read_entry
-from .keys import Kind
+from .entries import Entry, encode_entry, entry_verifies, read_entry
+from .keys import FileKind, Kind
 from .manifest import BlockRow, Manifest, is_whole
 from .reasons import BadFile, StoreError
 from .root import StoreRoot
 
 T = TypeVar("T")
 
-HOLD_S = 0.005
+HOLD_S = 0.002
 
 # A pause after a transaction that took so many seconds; False where the work is to stop.
 Pause = Callable[[float], bool]
@@ -39,6 +40,7 @@ class Removed:
     files: int = 0
     nbytes: int = 0
     rows: int = 0  # whose files were gone
+    rewritten: int = 0  # entries whose files were gone
     kept: int = 0  # in use after all
     failed: int = 0  # the system refused
     stopped: bool = False  # by ``pause``
@@ -48,6 +50,7 @@ class Removed:
         self.files += other.files
         self.nbytes += other.nbytes
         self.rows += other.rows
+        self.rewritten += other.rewritten
         self.kept += other.kept
         self.failed += other.failed
         self.stopped |= other.stopped
@@ -76,17 +79,21 @@ class Remover:
         """Files without a row, unless they have one now or somebody has announced them."""
         return self._each(strays, self._stray)
 
-    def gone(self, rows: Iterable[tuple[Kind, bytes]]) -> Removed:
-        """Rows of blocks and checkpoints whose files are not there."""
+    def gone(self, rows: Iterable[tuple[FileKind, bytes]]) -> Removed:
+        """Rows whose files are not there."""
 
-        def step(sql: sqlite3.Connection, row: tuple[Kind, bytes], done: Removed) -> None:
+        def step(sql: sqlite3.Connection, row: tuple[FileKind, bytes], done: Removed) -> None:
             kind, key = row
             if not self._is_there(kind, key):
                 done.rows += sql.execute(
                     f"DELETE FROM {_TABLES[kind]} WHERE key = ? AND NOT {_ANNOUNCED}", (key, key)
                 ).rowcount
 
-        return self._each((row for row in rows if row[0] in _TABLES), step)
+        return self._each(rows, step)
+
+    def unfiled(self, entries: Iterable[Entry]) -> Removed:
+        """Write entries whose files are gone anew, unless their rows are gone too."""
+        return self._each(entries, self._rewrite)
 
     def blocks(self, rows: Iterable[BlockRow]) -> Removed:
         """Blocks, those that follow others first, unless something follows them now."""
@@ -163,6 +170,18 @@ class Remover:
         else:
             done.kept += 1
 
+    def _rewrite(self, sql: sqlite3.Connection, entry: Entry, done: Removed) -> None:
+        if not sql.execute(f"SELECT {_HAS_ENTRY}", _names(entry)).fetchone()[0]:
+            return  # forgotten meanwhile
+        key, writer = entry.key, uuid.uuid4().hex
+        try:
+            done.rewritten += self._blobs.install(
+                "entry", key, [encode_entry(entry)], writer, lambda h: entry_verifies(h, key)
+            )
+        except OSError as error:
+            done.failed += 1
+            done.error = str(error)
+
     def _is_wanted(self, sql: sqlite3.Connection, kind: Kind, key: bytes) -> bool:
         has_row = f"EXISTS (SELECT 1 FROM {_TABLES[kind]} WHERE key = ?)" if kind in _TABLES else ""
         values = (key, key) if has_row else (key, *self._names_in(key))
@@ -181,7 +200,7 @@ class Remover:
                 os.close(handle)
         except (OSError, BadFile):
             return "", b""
-        return entry.conversation, bytes.fromhex(entry.checkpoint)
+        return _names(entry)
 
     def _is_there(self, kind: Kind, key: bytes) -> bool:
         try:
@@ -207,6 +226,10 @@ class Remover:
         else:
             done.files += 1
             done.nbytes += nbytes
+
+
+def _names(entry: Entry) -> tuple[str, bytes]:
+    return entry.conversation, bytes.fromhex(entry.checkpoint)
 
 
 def _place(kind: Kind, key: bytes) -> tuple[str, str]:

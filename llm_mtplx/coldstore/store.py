@@ -284,8 +284,9 @@ class ColdStore:
         """
         self._mine()
         self._stop.set()
+        deadline = time.monotonic() + timeout
         done = self._writer.close(timeout)
-        self._background.join(timeout)
+        self._background.join(max(deadline - time.monotonic(), 0.0))
         if done:
             self._writer_manifest.close()
             self._manifest.close()

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .blobs import Blobs
 from .budget import disk_free
@@ -71,7 +71,7 @@ class Upkeep:
                 log.info("kept the store to its limits: %s", _words(done))
         if _is_due(note.get("walked"), self._limits.reconcile_every_s):
             self._walk(note)
-        if _is_due(note.get("packed"), self._limits.reconcile_every_s):
+        if not self._stop.is_set() and _is_due(note.get("packed"), self._limits.reconcile_every_s):
             self._pack(note)
 
     def _pack(self, note: dict[str, object]) -> None:
@@ -106,8 +106,11 @@ class Upkeep:
         while at < len(_PLACES) and not self._stop.is_set():
             started = time.monotonic()
             seen = census.shard(*_PLACES[at])
+            worked = time.monotonic() - started  # removal rests for itself
             removed = self._remover.gone(seen.gone)
             removed.add(self._remover.strays(seen.strays))
+            if disk_free(self._root) > self._limits.free_floor_bytes:
+                removed.add(self._remover.unfiled(seen.unfiled))
             done.add(removed)
             if removed.stopped:
                 break
@@ -115,7 +118,7 @@ class Upkeep:
             at += 1
             if at % NOTED == 0:  # a process may end at any moment
                 leave_note(self._manifest, PROGRESS, {**note, "at": at, "beside": beside})
-            if seen.files and not self._pause(time.monotonic() - started):
+            if seen.files and not self._pause(worked):
                 break
         finished = at == len(_PLACES)
         if finished:
@@ -128,11 +131,13 @@ class Upkeep:
         note |= {"at": 0 if finished else at, "beside": beside}
         leave_note(self._manifest, PROGRESS, note)
         log.info(
-            "reconciled %s of the store in %.1f s: %s, %d rows without a file removed",
+            "reconciled %s of the store in %.1f s: %s, %d rows without a file removed, "
+            "%d entries' files written again",
             "all" if finished else f"{at} of {len(_PLACES)} parts",
             time.monotonic() - began,
             _words(done),
             done.rows,
+            done.rewritten,
         )
 
     def _other_versions(self, done: Removed) -> int:
@@ -152,16 +157,17 @@ def _alone(root: StoreRoot) -> Iterator[bool]:
     """Whether no other process works at the same time. Raises OSError."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     handle = os.open(root.path / LOCK, flags, FILE_MODE)
+    alone = False
     try:
         if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
             os.fchmod(handle, FILE_MODE)
-        alone = True
-        try:
+        with suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            alone = False
+            alone = True
         yield alone
     finally:
+        if alone:  # a child that was forked meanwhile has the handle too
+            fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 

@@ -35,7 +35,7 @@ def _to_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 @click.command()
-@click.option("apply_", "--apply", is_flag=True, help="Remove it; without this nothing is touched")
+@click.option("apply_", "--apply", is_flag=True, help="Remove it; without this nothing is removed")
 @click.option(
     "dir_",
     "--dir",
@@ -101,6 +101,8 @@ def _print(plan: GcPlan, done: Removed | None) -> None:
         click.echo(f"{plan.pending_writes} files are being written now.")
     if seen.unknown:
         click.echo(f"{seen.unknown} files are not the store's; they are left alone.")
+    if seen.unfiled and done is None:
+        click.echo(f"{len(seen.unfiled)} files of entries are gone; --apply writes them again.")
     for kind, (count, nbytes) in plan.goes().items():
         if count:
             click.echo(f"{count:>9,}  {size(nbytes):>9}  {WORDS[kind]}")
@@ -110,6 +112,8 @@ def _print(plan: GcPlan, done: Removed | None) -> None:
         click.echo(f"'llm mtplx gc --apply' would free {size(plan.nbytes)}.")
     if done is not None:
         click.echo(f"Removed {done.files:,} files, {size(done.nbytes)}.")
+        if done.rewritten:
+            click.echo(f"Wrote {done.rewritten} files of entries again.")
         if done.kept:
             click.echo(f"{done.kept} came into use meanwhile and stay.")
 

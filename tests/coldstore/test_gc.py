@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -188,7 +189,7 @@ def test_what_a_living_writer_has_announced_stays(tmp_path: Path, clock: Clock) 
     assert store.close(WAIT)
 
 
-def test_a_killed_writer_s_work_is_removed(tmp_path: Path, clock: Clock) -> None:
+def test_a_killed_writer_s_work_is_removed(tmp_path: Path) -> None:
     def child() -> None:
         gate = Gate("temp_written")
         ColdStore(tmp_path, failpoint=gate).save(save_of(IDS))
@@ -203,7 +204,7 @@ def test_a_killed_writer_s_work_is_removed(tmp_path: Path, clock: Clock) -> None
     assert found(plan(tmp_path)) == {}
 
 
-def test_what_came_into_use_after_the_report_stays(littered: Path, clock: Clock) -> None:
+def test_what_came_into_use_after_the_report_stays(littered: Path) -> None:
     """Each thing that was garbage is wanted again before it is removed."""
     report = plan(littered, older_than=60)
     assert "evicted_states" in found(report)
@@ -415,6 +416,34 @@ def test_a_clock_that_was_set_back(littered: Path, clock: Clock) -> None:
             assert restore(store, ids)[0].position == len(ids)
 
 
+def test_lost_entries_are_written_again_so_that_the_manifest_may_be_lost_too(
+    littered: Path,
+) -> None:
+    before = tree(littered)
+    for path in files(littered, "*.json"):
+        path.unlink()
+    report = plan(littered)
+    assert len(report.seen.unfiled) == report.told()["missing_entry_files"] == 6
+    assert found(report)["rows_without_file"] == 2  # those of blocks and states
+    full = replace(report, room=replace(report.room, free=0))
+    assert apply(littered, full).rewritten == 0
+    assert files(littered, "*.json") == []
+    with opened(littered) as store:
+        assert store.forget("other").conversations == 1
+    assert apply(littered, report).rewritten == 6 - 2  # without the superseded, the forgotten
+    collect(littered)
+    after = tree(littered)
+    kept = [str(path.relative_to(littered)) for path in files(littered, "*.json")]
+    assert len(kept) == 3  # without the one without a state
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+    (littered / "sessions-v1" / "manifest.sqlite").unlink()
+    with opened(littered) as store:
+        store.lookup(FINGERPRINT, IDS)
+        assert store.reconciled(WAIT)
+        assert [tip.position for tip in store.tips("talk")] == [700]
+        assert [tip.position for tip in store.tips("long")] == [500, 400]
+
+
 def test_a_lost_manifest_makes_nothing_garbage(tmp_path: Path, clock: Clock) -> None:
     fill(tmp_path)
     age(tmp_path, clock)
@@ -481,9 +510,7 @@ def test_a_store_of_another_version_that_is_used_again_is_not_said_to_be_gone(
 
 
 @pytest.mark.parametrize("marker", [b"", b'{"store": "another", "format": 2}'])
-def test_a_directory_beside_the_store_that_is_not_ours_stays(
-    tmp_path: Path, clock: Clock, marker: bytes
-) -> None:
+def test_a_directory_beside_the_store_that_is_not_ours_stays(tmp_path: Path, marker: bytes) -> None:
     fill(tmp_path)
     beside = other_version(tmp_path, marker)
     elsewhere = other_version(tmp_path / "elsewhere")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.coldstore import ColdStore, StoreLimits
+from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.schema import MIGRATIONS, check_schema, migrate
 
@@ -159,6 +160,29 @@ def test_a_manifest_held_by_another_process_is_a_miss(tmp_path: Path) -> None:
             assert restore(store, ONE)[0].position == 700
     finally:
         holder.close()
+
+
+def test_who_waits_to_write_looks_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where much is removed, the moments between two transactions are short."""
+    holder = sqlite3.connect(make(tmp_path), isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    manifest = Manifest(StoreRoot(tmp_path), WAIT)
+    manifest.entries()
+    looks: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        looks.append(seconds)
+        if len(looks) == 20:
+            holder.execute("ROLLBACK")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("time.sleep", sleep)
+        manifest.touch(bytes(32), 1)
+    assert looks == [0.001] * 20
+    with manifest.using() as sql:  # readers wait as SQLite does
+        assert sql.execute("PRAGMA busy_timeout").fetchone() == (1000 * WAIT,)
+    manifest.close()
+    holder.close()
 
 
 def test_a_file_system_without_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,14 @@
 
 import logging
 import os
+import sqlite3
 import subprocess
 import threading
 from pathlib import Path
 
 import pytest
 
-from llm_mtplx.coldstore import BLOCK, ColdStore
+from llm_mtplx.coldstore import BLOCK, ColdStore, connection
 from llm_mtplx.coldstore.blobs import Blobs
 from llm_mtplx.coldstore.keys import Chain, pack_ids
 
@@ -68,6 +69,20 @@ def traces(cache_dir: Path, ids: list[int], start: int) -> set[str]:
     return {what for what, needle in needles(ids, start).items() if needle in everything}
 
 
+@pytest.fixture
+def careless_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As most SQLites are, and some are not: what is deleted stays readable unless it is told."""
+    opened_before = connection._sqlite
+
+    def careless(uri: str, busy_s: float) -> sqlite3.Connection:
+        sql = opened_before(uri, busy_s)
+        sql.execute("PRAGMA secure_delete = OFF")
+        return sql
+
+    monkeypatch.setattr(connection, "_sqlite", careless)
+
+
+@pytest.mark.usefixtures("careless_sqlite")
 @pytest.mark.parametrize("packed", [False, True])
 def test_no_byte_of_what_is_forgotten_stays(tmp_path: Path, packed: bool) -> None:
     with opened(tmp_path) as store:
@@ -90,13 +105,12 @@ def test_no_byte_of_what_is_forgotten_stays(tmp_path: Path, packed: bool) -> Non
 def test_what_a_killed_writer_left_half_written_goes_too(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         write(store, ONE[:600], NAME)
-    steps: list[str] = []
 
     def child() -> None:
         write(ColdStore(tmp_path, failpoint=killer(3)), ONE, NAME)
 
     assert in_child(child) == -9
-    assert files(tmp_path, ".*.tmp"), steps
+    assert files(tmp_path, ".*.tmp")
     with opened(tmp_path) as store:
         assert store.forget(NAME).conversations == 1
         assert not files(tmp_path, "*")

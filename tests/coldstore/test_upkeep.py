@@ -12,6 +12,7 @@ from llm_mtplx.coldstore import upkeep as upkeep_module
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.ledger import read_note
 from llm_mtplx.coldstore.manifest import Manifest
+from llm_mtplx.coldstore.removal import Removed
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.upkeep import LOCK, PROGRESS, Upkeep
 
@@ -55,6 +56,8 @@ def test_both_directions_and_one_line_of_what_was_done(
     put(root / "blobs" / "ab" / f".{'ab' * 32}.{'0' * 32}.tmp")
     lost = next(p for p in files(aged, "*.kv") if p.stem == Chain(FINGERPRINT, IDS).key(2).hex())
     lost.unlink()
+    gone = next(path for path in files(aged, "*.json") if path.read_bytes() != b"orphan")
+    gone.unlink()
     age(aged, clock)
     os.utime(root / "manifest.sqlite.set-aside-0001", (1, 1))
     clock.now += HOUR
@@ -63,11 +66,20 @@ def test_both_directions_and_one_line_of_what_was_done(
     (line,) = [r.getMessage() for r in caplog.records if "reconciled" in r.getMessage()]
     assert "reconciled all of the store" in line
     assert "5 files of" in line
-    assert "1 rows without a file removed" in line
+    assert "1 rows without a file removed, 1 entries' files written again" in line
+    assert gone.exists()
     with opened(aged) as store:
         assert restore(store, tokens(600, seed=2))[0].position == 600
         assert store.lookup(FINGERPRINT, IDS, needs_checkpoint=False).position == 256
         assert store.missing(FINGERPRINT, IDS) == [256]
+
+
+def test_below_the_floor_of_free_disk_no_entry_is_written_again(aged: Path) -> None:
+    entry = files(aged, "*.json")[0]
+    entry.unlink()
+    tend(aged, StoreLimits(duty=1.0, free_floor_bytes=1 << 60))
+    assert note(aged)["at"] == 0  # the walk was whole
+    assert not entry.exists()
 
 
 def test_a_walk_that_is_interrupted_is_gone_on_with_by_another_process(
@@ -88,7 +100,9 @@ def test_a_walk_that_is_interrupted_is_gone_on_with_by_another_process(
         return shard(census, area, name)
 
     monkeypatch.setattr(upkeep_module.Census, "shard", watched)
-    first.run()
+    with monkeypatch.context() as patched:
+        patched.setattr(upkeep_module, "Compaction", None)  # packing is not begun any more
+        first.run()
     assert len(walked) == 100
     assert 0 < sum(path.exists() for path in orphans) < 40
     assert note(aged)["at"] == 100
@@ -123,6 +137,36 @@ def test_only_a_small_share_of_the_time_is_worked(aged: Path) -> None:
     assert len(rests) >= len(places)
 
 
+def test_resting_is_not_work_to_rest_from(aged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = threading.Event()
+    upkeep = Upkeep(StoreRoot(aged), StoreLimits(), stop)
+    now = 0.0
+    rests: list[int] = []
+    shard = upkeep_module.Census.shard
+
+    def rest(seconds: float) -> bool:
+        nonlocal now
+        now += seconds
+        rests.append(round(seconds))
+        return False
+
+    def walk(census, area, name):  # type: ignore[no-untyped-def]
+        nonlocal now
+        now += 1.0
+        return shard(census, area, name)
+
+    def remove(strays: object) -> Removed:
+        upkeep._pause(2.0)  # as after two seconds of work
+        return Removed()
+
+    stop.wait = rest  # type: ignore[method-assign, assignment]
+    upkeep._remover.strays = remove  # type: ignore[method-assign]
+    monkeypatch.setattr(upkeep_module.Census, "shard", walk)
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    upkeep._walk({})
+    assert set(rests) == {38, 19}
+
+
 def test_one_process_works_at_a_time(aged: Path) -> None:
     stray = orphan(aged / "sessions-v1", 1)
     os.utime(stray, (1, 1))
@@ -133,6 +177,25 @@ def test_one_process_works_at_a_time(aged: Path) -> None:
     tend(aged)
     assert not stray.exists()
     assert (aged / "sessions-v1" / LOCK).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_child_forked_meanwhile_does_not_keep_others_from_working(aged: Path) -> None:
+    root = StoreRoot(aged)
+    waiting, ended = os.pipe()
+    with upkeep_module._alone(root) as alone:
+        assert alone
+        pid = os.fork()
+        if pid == 0:
+            os.close(ended)
+            os.read(waiting, 1)  # until the parent is done
+            os._exit(0)
+    try:
+        with upkeep_module._alone(root) as alone:
+            assert alone
+    finally:
+        os.close(ended)
+        os.close(waiting)
+        os.waitpid(pid, 0)
 
 
 def test_what_lies_beside_the_rows_counts_against_the_cap(aged: Path, clock: Clock) -> None:
@@ -228,7 +291,7 @@ def test_where_there_is_no_store_nothing_happens(
     assert {p.name: p.read_text() for p in root.glob("*")} == (content or {})
 
 
-def test_a_store_tends_itself(aged: Path, clock: Clock) -> None:
+def test_a_store_tends_itself(aged: Path) -> None:
     stray = orphan(aged / "sessions-v1", 1)
     os.utime(stray, (1, 1))
     store = ColdStore(aged, FULL_DUTY)

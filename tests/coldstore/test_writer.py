@@ -101,6 +101,20 @@ def test_flush_and_close_give_up_after_the_stated_time(tmp_path: Path) -> None:
     assert not files(tmp_path, ".*")
 
 
+def test_one_time_is_stated_for_all_there_is_to_wait_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate("temp_written")
+    store = ColdStore(tmp_path, failpoint=gate)
+    store.save(save_of(IDS))
+    assert gate.reached.wait(WAIT)
+    waits: list[float] = []
+    monkeypatch.setattr(store._background, "join", waits.append)
+    assert not store.close(0.01)
+    assert waits == [0.0]  # the writer took all of it
+    gate.opened.set()
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_a_full_disk_at_any_step_costs_that_save_and_nothing_else(
     tmp_path: Path, step: str

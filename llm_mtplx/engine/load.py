@@ -11,6 +11,7 @@ from ..chat.tokenizer import ChatTokenizer
 from ..speculative.depth import BREAK_EVEN, default_depth
 from ..speculative.head import MTPHead
 from ..speculative.trunk import Trunk
+from .draft_lm_head import draft_lm_head
 from .facts import WHEEL_BLAS, backend, blas
 from .load_head import load_head
 from .load_trunk import is_quantized, load_trunk
@@ -64,6 +65,9 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         )
     else:
         head = load_head(folder, folder.head, trunk)
+        form = folder.contract.draft_lm_head
+        if form is not None and backend() != "cpu":  # which unpacks slower than it reads
+            head.lm_head = draft_lm_head(trunk, form)
     return LoadedModel(
         folder,
         trunk,

@@ -43,12 +43,6 @@ class ModelFolder:
         return text_config(self.config)
 
     @property
-    def weight_files(self) -> set[Path]:
-        """The files of trunk and head."""
-        head = self.head.tensors.values() if self.head else ()
-        return {*self.trunk_headers, *(file for file, _, _ in head)}
-
-    @property
     def declares_head(self) -> bool:
         keys = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_modules")
         return any(cfg.get(k) for cfg in (self.text_config, self.config) for k in keys)

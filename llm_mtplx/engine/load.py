@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..catalog.families import depth_at
 from ..catalog.folder import ModelFolder, inspect
+from ..catalog.footprint import of_folder
 from ..chat.tokenizer import ChatTokenizer
 from ..speculative.depth import BREAK_EVEN, default_depth
 from ..speculative.head import MTPHead
@@ -39,7 +40,7 @@ def load(
     ``notice`` gets one line if that takes waiting, and one if the model has no head.
     """
     folder = inspect(path)
-    taken = hold(path, folder.weight_files, notice, cancelled)
+    taken = hold(path, of_folder(folder), notice, cancelled)
     try:
         return _load(folder, notice)
     except BaseException:

@@ -1,7 +1,6 @@
 """What a user sees on stderr while waiting: a line that comes and goes, and lines that stay."""
 
 import sys
-from types import TracebackType
 
 import click
 
@@ -21,12 +20,7 @@ class ProgressLine:
     def __enter__(self) -> "ProgressLine":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.clear()
 
     def show(self, line: str) -> None:

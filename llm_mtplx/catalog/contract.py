@@ -7,9 +7,12 @@ from typing import Any
 from pydantic import BaseModel, Field, ValidationError
 
 from ..errors import ModelFolderError
+from .architecture import WIDTHS
 
 # Packs name the oldest MTPLX that reads them; formats up to this one are known here.
 KNOWN_UP_TO = (2, 12, 2)
+
+GROUPS = (32, 64, 128)  # weights that share a scale
 
 # What the head is fed, and how it counts positions. No other way is implemented.
 HEAD_CONTRACT = {
@@ -26,6 +29,17 @@ class DraftSampler(BaseModel):
     top_k: int | None = Field(None, ge=0)
 
 
+class Packing(BaseModel):
+    """A quantization."""
+
+    bits: int
+    group_size: int = 64
+    mode: str = "affine"
+
+    def nbytes(self, weights: int) -> int:
+        return weights * self.bits // 8 + weights // self.group_size * 4
+
+
 class Contract(BaseModel):
     """The parts that matter here; all may be missing."""
 
@@ -35,6 +49,7 @@ class Contract(BaseModel):
     mtp_depth_max: int | None = Field(None, ge=0)  # a ceiling, never a recommendation
     recommended_generation_mode: str | None = None
     recommended_draft_sampler: DraftSampler | None = None
+    recommended_draft_lm_head: Packing | None = None
     mtp_contract: dict[str, Any] = {}
 
     @property
@@ -47,6 +62,15 @@ class Contract(BaseModel):
         if depth is None or self.mtp_depth_max is None:
             return depth
         return min(depth, self.mtp_depth_max)
+
+    @property
+    def draft_lm_head(self) -> Packing | None:
+        """How the copy of lm_head that drafts are read from is to be packed, where it is to be
+        made: it costs memory, and spares a draft most of the bytes it reads. A form that is not
+        known means none."""
+        form = self.recommended_draft_lm_head
+        known = form and form.mode == "affine" and form.bits in WIDTHS and form.group_size in GROUPS
+        return form if known else None
 
     @property
     def unknown_head(self) -> str | None:

@@ -22,6 +22,7 @@ class Family:
     top_k: int = 20
     efforts: tuple[str, ...] = ()  # levels of reasoning it was trained for; empty: as templates say
     default_effort: str | None = None
+    keeps_reasoning: bool = False  # in the history, where its template leaves that open
     depth: int = 3  # drafts a round
 
     @property
@@ -36,12 +37,14 @@ QWEN3_8 = Family(
     temperature=1.0,
     efforts=("low", "medium", "xhigh"),
     default_effort="medium",
+    keeps_reasoning=True,
 )
 BONSAI_2 = Family(
     "bonsai_2",
     temperature=1.0,
     efforts=("medium", "xhigh"),
     default_effort="medium",
+    keeps_reasoning=True,
     depth=1,
 )
 FLASH_NEXT = Family(
@@ -49,6 +52,7 @@ FLASH_NEXT = Family(
     temperature=1.0,
     efforts=("low", "medium", "xhigh"),
     default_effort="xhigh",
+    keeps_reasoning=True,
 )
 QWEN3_NEXT = Family("qwen3_next")
 

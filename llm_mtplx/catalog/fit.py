@@ -99,8 +99,12 @@ def plan(memory: int, needs: Needs) -> Plan:
 
 def fit_together(memory: int, models: Iterable[Needs]) -> bool:
     """Whether models can be loaded at once, each with the least context window."""
-    each = sum(needs.weights + STEP * needs.kv_per_token + needs.state for needs in models)
-    return each + TRANSIENTS <= usable(memory)
+    return sum(map(_least, models)) + TRANSIENTS <= usable(memory)
+
+
+def copies(memory: int, needs: Needs) -> int:
+    """How many processes can hold a model at once, each with the least context window."""
+    return usable(memory) // (_least(needs) + TRANSIENTS)
 
 
 def verdict(memory: int, peak: int) -> Verdict:
@@ -112,6 +116,10 @@ def verdict(memory: int, peak: int) -> Verdict:
 def disk_needed(to_fetch: int) -> int:
     """Bytes that must be free: a full disk hurts more than this model."""
     return to_fetch + min(DISK_HEADROOM, to_fetch)
+
+
+def _least(needs: Needs) -> int:
+    return needs.weights + STEP * needs.kv_per_token + needs.state
 
 
 def _clamp(size: int, floor: int) -> int:

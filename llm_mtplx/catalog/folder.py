@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import ModelFolderError
@@ -43,12 +43,6 @@ class ModelFolder:
         return text_config(self.config)
 
     @property
-    def weight_files(self) -> set[Path]:
-        """The files of trunk and head."""
-        head = self.head.tensors.values() if self.head else ()
-        return {*self.trunk_headers, *(file for file, _, _ in head)}
-
-    @property
     def declares_head(self) -> bool:
         keys = ("mtp_num_hidden_layers", "num_nextn_predict_layers", "num_mtp_modules")
         return any(cfg.get(k) for cfg in (self.text_config, self.config) for k in keys)
@@ -78,6 +72,23 @@ def inspect(path: Path) -> ModelFolder:
     _check_rotation(path, config, headers)
     generation = _read_json(path / "generation_config.json") or {}
     return ModelFolder(path, config, headers, head, generation, contract)
+
+
+def named_heads(path: Path, config: dict[str, Any], runtime: dict[str, Any]) -> list[str]:
+    """The head files that config.json and mtplx_runtime.json name, relative to the folder.
+
+    Raises ModelFolderError for one that is outside of it, or of another format.
+    """
+    extra = config.get("mlx_lm_extra_tensors")
+    told = [extra.get("mtp_file")] if isinstance(extra, dict) else []
+    told += [runtime.get("mtp_file"), runtime.get("mtp_sidecar_file")]
+    named = [PurePosixPath(name) for name in told if isinstance(name, str)]
+    for name in named:
+        if ".." in name.parts or name.is_absolute():
+            raise ModelFolderError(f"{path} names an MTP head file outside the folder: {name}.")
+        if name.suffix != ".safetensors":
+            raise ModelFolderError(f"{path} names the MTP head file {name}: no safetensors file.")
+    return [str(name) for name in named]
 
 
 def is_trunk(name: str) -> bool:
@@ -154,24 +165,14 @@ def _find_head(
 
 
 def _sidecar_candidates(path: Path, config: dict[str, Any], runtime: dict[str, Any]) -> list[Path]:
-    named = []
-    extra = config.get("mlx_lm_extra_tensors")
-    if isinstance(extra, dict):
-        named.append(extra.get("mtp_file"))
-    named += [runtime.get("mtp_file"), runtime.get("mtp_sidecar_file")]
-    candidates = []
+    named = named_heads(path, config, runtime)
     for name in named:
-        if isinstance(name, str):
-            file = path / name
-            if ".." in Path(name).parts or Path(name).is_absolute():
-                raise ModelFolderError(f"{path} names an MTP head file outside the folder: {name}.")
-            if not file.is_file():
-                raise ModelFolderError(
-                    f"{path} names the MTP head file {name}, which is not there. "
-                    "Download the model again."
-                )
-            candidates.append(file)
-    return candidates + [path / name for name in HEAD_FILES]
+        if not (path / name).is_file():
+            raise ModelFolderError(
+                f"{path} names the MTP head file {name}, which is not there. "
+                "Download the model again."
+            )
+    return [path / name for name in (*named, *HEAD_FILES)]
 
 
 def _strip_prefix(name: str) -> str | None:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import known, places
+from .architecture import ROTATED
 from .fit import GIB, Needs
 from .folder import ModelFolder, is_trunk
 from .safetensors import TensorInfo
@@ -17,8 +18,9 @@ def of_folder(folder: ModelFolder) -> Needs:
     tensors = [info for header in headers for name, info in header.items() if is_trunk(name)]
     if folder.head is not None:
         tensors += [info for _, _, info in folder.head.tensors.values()]
+    weights = sum(map(_bytes, tensors)) + _copied(folder)
     pack = known.of_names(places.names_of(folder.path))
-    return of_config(folder.text_config, sum(map(_bytes, tensors)), pack[1] if pack else None)
+    return of_config(folder.text_config, weights, pack[1] if pack else None)
 
 
 def of_config(
@@ -47,6 +49,18 @@ def of_config(
         max_context=number("max_position_embeddings", 262_144),
         peak=int(pack.peak_gib * GIB) if pack else None,
     )
+
+
+def _copied(folder: ModelFolder) -> int:
+    """The most that a copy of lm_head for drafts takes."""
+    form, text = folder.contract.draft_lm_head, folder.text_config
+    sides = text.get("vocab_size"), text.get("hidden_size")
+    known_sides = [side for side in sides if isinstance(side, int)]
+    if form is None or folder.head is None or len(known_sides) < 2:
+        return 0
+    if folder.config.get("model_type") == ROTATED:
+        return 0  # such a lm_head is not packed anew
+    return form.nbytes(math.prod(known_sides))
 
 
 def _attention_layers(text_config: Mapping[str, Any], layers: int) -> int:

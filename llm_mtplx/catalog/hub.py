@@ -8,8 +8,8 @@ import io
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from huggingface_hub import HfApi, get_token
@@ -60,6 +60,11 @@ class RemoteRepo:
     def size(self) -> int:
         return sum(file.size for file in self.files)
 
+    def needed(self, heads: Collection[str]) -> "RemoteRepo":
+        """Without what no model needs; ``heads`` are the head's files where it has them named."""
+        kept = (file for file in self.files if file.name in heads or is_needed(file.name))
+        return replace(self, files=tuple(kept))
+
 
 def is_offline() -> bool:
     words = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
@@ -77,7 +82,7 @@ class Hub:
         self._headers = build_hf_headers(token=self.token or False, library_name="llm-mtplx")
 
     def look_up(self, repo: str, revision: str) -> RemoteRepo:
-        """What ``revision`` holds, of the files a model needs. No code is among them."""
+        """All that ``revision`` holds."""
         api = HfApi(endpoint=self.endpoint, token=self.token or False)
         with self._told(repo, revision):
             info = api.model_info(repo, revision=revision, files_metadata=True, timeout=TIMEOUT_S)
@@ -89,7 +94,6 @@ class Hub:
                 file.lfs is not None,
             )
             for file in info.siblings or []
-            if is_needed(file.rfilename)
         ]
         # Hashes become file names.
         if not all(HASH.fullmatch(name) for name in (str(info.sha), *(file.key for file in files))):
@@ -183,7 +187,8 @@ class Hub:
 
 
 def is_needed(name: str) -> bool:
-    """Weights, configs and tokenizer; no code, no other formats, no subfolders but the head's."""
+    """Weights, configs and tokenizer; no code, no other formats, no subfolders but the usual one of
+    a head."""
     folder, _, file = name.rpartition("/")
     if folder not in WEIGHT_FOLDERS or file.startswith("."):
         return False

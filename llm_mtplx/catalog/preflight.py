@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from . import fetch, fit, known, machine, places
-from .architecture import check_architecture, text_config
-from .folder import HEAD_FILES, HEAD_PREFIXES
+from .architecture import ROTATED, check_architecture, text_config
+from .contract import read_contract
+from .folder import HEAD_FILES, HEAD_PREFIXES, named_heads
 from .footprint import of_config
 from .hub import DownloadError, Hub, RemoteRepo
 
@@ -69,11 +70,18 @@ class Preflight:
 def preflight(hub: Hub, repo: str, revision: str) -> Preflight:
     """Raises DownloadError or ModelFolderError where ``repo`` is nothing that can be run here."""
     refuse_not_runnable(repo)
-    remote = hub.look_up(repo, revision)
-    config = hub.read_json(remote, "config.json")
+    whole = hub.look_up(repo, revision)
+    config = hub.read_json(whole, "config.json")
     if config is None:
         raise DownloadError(f"{repo} has no config.json: it is no model for transformers or MLX.")
     check_architecture(Path(repo), config)
+    runtime = hub.read_json(whole, "mtplx_runtime.json") or {}
+    read_contract(Path(repo), runtime, config)
+    heads = named_heads(Path(repo), config, runtime)
+    for name in heads:
+        if name not in whole.names:
+            raise DownloadError(f"{repo} names the MTP head file {name}, which it does not have.")
+    remote = whole.needed(heads)
     weights = [file for file in remote.files if file.name.endswith(".safetensors")]
     if not weights:
         raise DownloadError(f"{repo} has no safetensors weights; no other format can be read.")
@@ -85,7 +93,7 @@ def preflight(hub: Hub, repo: str, revision: str) -> Preflight:
     return Preflight(
         remote=remote,
         model_type=config["model_type"],
-        head=_has_head(hub, remote, config),
+        head=_has_head(hub, remote, config, heads),
         to_fetch=to_fetch,
         disk_free=_free(places.hub_cache()),
         disk_needed=fit.disk_needed(to_fetch),
@@ -101,11 +109,14 @@ def refuse_not_runnable(repo: str) -> None:
         raise DownloadError(f"{repo} cannot be run yet: {reason}.")
 
 
-def _has_head(hub: Hub, remote: RemoteRepo, config: dict[str, Any]) -> bool | None:
-    extra = config.get("mlx_lm_extra_tensors")
-    named = [extra.get("mtp_file")] if isinstance(extra, dict) else []
+def _has_head(
+    hub: Hub, remote: RemoteRepo, config: dict[str, Any], named: list[str]
+) -> bool | None:
+    """As the folder's reader will find it once it is here."""
     if remote.names & {*HEAD_FILES, *named}:
         return True
+    if config["model_type"] == ROTATED:
+        return False
     index = hub.read_json(remote, "model.safetensors.index.json")
     if index is None or not isinstance(index.get("weight_map"), dict):
         return None

@@ -1,4 +1,4 @@
-"""How hard a model is asked to think, in the words its chat template knows."""
+"""What a family's chat templates are told: how hard to think, and whether to show old reasoning."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from .tokenizer import ChatTokenizer
 
 LEVELS = ("low", "medium", "high", "xhigh")
+
+
+def as_the_family(
+    request: "Request", tokenizer: "ChatTokenizer", family: "Family"
+) -> tuple["Request", str | None]:
+    """``request`` with what it leaves open to its model's family, and a line if there is one."""
+    if family.keeps_reasoning:
+        # Templates that know no such word ignore it.
+        told = {"preserve_thinking": True, **request.template_args}
+        request = replace(request, template_args=told)
+    return with_effort(request, tokenizer, family)
 
 
 def with_effort(

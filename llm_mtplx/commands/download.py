@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import click
@@ -116,12 +115,7 @@ class Bar:
     def __enter__(self) -> "Bar":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._bar.close()
 
     def begin(self, name: str) -> None:

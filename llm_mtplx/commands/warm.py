@@ -1,7 +1,9 @@
 """``llm mtplx warm``: read a beginning once, so that what begins like it starts there."""
 
 import json
-from typing import Any
+import uuid
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -9,6 +11,9 @@ from ..errors import MtplxError
 from ..progress import notice
 from ..settings import cache_dir, is_logging
 from .as_prompt import piped, request_of, takes
+
+if TYPE_CHECKING:
+    from ..engine.protocol import Request
 
 # What a prompt may go on with. Its first tokens may join the last ones of the beginning, so the
 # beginning ends where all of these still agree.
@@ -40,13 +45,13 @@ def warm(json_: bool, **arguments: Any) -> None:
         raise MtplxError("LLM_MTPLX_CACHE is off: there is nowhere to keep anything.")
     if not is_logging():
         raise MtplxError("Logging is off, and what llm does not log is not kept: 'llm logs on'.")
-    text = piped()
-    asked = [request_of({**arguments, "prompt": prompt}, text) for prompt in _GOES_ON]
-    model = asked[0][0].model_id
-    done = shared_engine().warm([request for _, request in asked], notice)
+    marker = uuid.uuid4().hex
+    entry, request = request_of({**arguments, "prompt": marker}, piped())
+    going_on = [_with(request, marker, prompt) for prompt in _GOES_ON]
+    done = shared_engine().warm(going_on, notice)
     if json_:
         report = {
-            "model": model,
+            "model": entry.model_id,
             "tokens": done.tokens,
             "read": done.tokens - done.restored,
             "kept": done.kept,
@@ -60,3 +65,13 @@ def warm(json_: bool, **arguments: Any) -> None:
     else:
         read = done.tokens - done.restored
         click.echo(f"Read {read:,} of {done.tokens:,} tokens; they are kept in {cache_dir()}.")
+
+
+def _with(request: "Request", marker: str, prompt: str) -> "Request":
+    """What would have been asked with this prompt. Asking llm again would fetch fragments, and
+    run functions, again."""
+    messages = [
+        {**message, "content": message["content"].replace(marker, prompt)}
+        for message in request.messages
+    ]
+    return replace(request, messages=messages)

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def count_tokens(request: Request) -> int:
     """Everything the model would read: history, tools, the template's own tokens."""
     from ..catalog.families import family_at
-    from ..chat.effort import with_effort
+    from ..chat.effort import as_the_family
 
     tokenizer = _tokenizer(request.folder, folder_identity(request.folder))
-    request, _ = with_effort(request, tokenizer, family_at(request.folder))
+    request, _ = as_the_family(request, tokenizer, family_at(request.folder))
     return len(tokenizer.encode(tokenizer.render(request.messages, request.template_args)))
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 from ..catalog.families import depth_at
 from ..catalog.folder import ModelFolder, inspect
+from ..catalog.footprint import of_folder
 from ..chat.tokenizer import ChatTokenizer
 from ..speculative.depth import BREAK_EVEN, default_depth
 from ..speculative.head import MTPHead
 from ..speculative.trunk import Trunk
+from .draft_lm_head import draft_lm_head
 from .facts import WHEEL_BLAS, backend, blas
 from .load_head import load_head
 from .load_trunk import is_quantized, load_trunk
@@ -38,7 +40,7 @@ def load(
     ``notice`` gets one line if that takes waiting, and one if the model has no head.
     """
     folder = inspect(path)
-    taken = hold(path, folder.weight_files, notice, cancelled)
+    taken = hold(path, of_folder(folder), notice, cancelled)
     try:
         return _load(folder, notice)
     except BaseException:
@@ -64,6 +66,9 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         )
     else:
         head = load_head(folder, folder.head, trunk)
+        form = folder.contract.draft_lm_head
+        if form is not None and backend() != "cpu":  # which unpacks slower than it reads
+            head.lm_head = draft_lm_head(trunk, form)
     return LoadedModel(
         folder,
         trunk,

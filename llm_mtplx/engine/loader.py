@@ -13,16 +13,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..catalog import machine
+from ..catalog import fit, machine
 from ..errors import EngineError
 from ..settings import cache_dir
 
-GIB = 2**30
-SMALL_BYTES = GIB  # nobody waits for a model up to this size
+SMALL_BYTES = fit.GIB  # nobody waits for a model up to this size
 COPIES = 8  # more are not counted
 POLL_S = 0.2
 WAIT_S = 600.0
@@ -48,21 +47,16 @@ class Holder:
         return f"process {self.pid}{so_long}"
 
 
-def copies_that_fit(weights_bytes: int, memory_bytes: int) -> int | None:
-    """How many processes may hold a model at once: at least 1, None for any number.
-
-    A quarter of the memory is left to the system and everything else, and every copy needs a
-    quarter of its own size beside it, 2 GiB at least, for its caches and its work.
-    """
-    if weights_bytes <= SMALL_BYTES:
+def copies_that_fit(needs: fit.Needs, memory_bytes: int) -> int | None:
+    """How many processes may hold a model at once: at least 1, None for any number."""
+    if needs.weights <= SMALL_BYTES:
         return None
-    each = weights_bytes + max(weights_bytes // 4, 2 * GIB)
-    return min(max(memory_bytes * 3 // 4 // each, 1), COPIES)
+    return min(max(fit.copies(memory_bytes, needs), 1), COPIES)
 
 
 def hold(
     folder: Path,
-    weights: Iterable[Path],
+    needs: fit.Needs,
     notice: Callable[[str], None],
     cancelled: Callable[[], bool],
     memory_bytes: int | None = None,
@@ -75,7 +69,7 @@ def hold(
     """
     if memory_bytes is None:
         memory_bytes = machine.memory_bytes()
-    copies = copies_that_fit(sum(path.stat().st_size for path in weights), memory_bytes)
+    copies = copies_that_fit(needs, memory_bytes)
     folder = folder.resolve()
     with _guard:
         if copies is None or folder in _held:

@@ -9,7 +9,7 @@ import mlx.core as mx
 from ..catalog.families import family_at
 from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
-from ..chat.effort import with_effort
+from ..chat.effort import as_the_family
 from ..chat.history import OwnIds, encode_history
 from ..chat.pieces import Call, Part, Unread
 from ..chat.toolcalls import is_call
@@ -65,7 +65,7 @@ class Turn:
         cancelled: Callable[[], bool],
     ) -> None:
         self._started = time.perf_counter()
-        request, notice = with_effort(request, model.tokenizer, family_at(model.folder.path))
+        request, notice = as_the_family(request, model.tokenizer, family_at(model.folder.path))
         if notice:
             emit(Notice(notice))
         self.model = model

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..catalog.families import family_at
-from ..chat.effort import with_effort
+from ..chat.effort import as_the_family
 from ..errors import RequestError
 from ..sessions.bank import common_prefix
 from ..sessions.keeper import Keeper
@@ -62,7 +62,7 @@ def _beginning(model: LoadedModel, requests: Sequence[Request]) -> tuple[int, li
     tokenizer, family = model.tokenizer, family_at(model.folder.path)
     texts = []
     for request in requests:
-        request, _ = with_effort(request, tokenizer, family)
+        request, _ = as_the_family(request, tokenizer, family)
         texts.append(
             tokenizer.render(request.messages, request.template_args, generation_prompt=False)
         )

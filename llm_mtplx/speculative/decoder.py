@@ -144,10 +144,13 @@ class Decoder:
         self._emitted(tokens)
 
     def _logits(self, hidden: mx.array, drafts: Sequence[mx.array] = ()) -> mx.array:
-        """Hidden rows [1, T, H], the trunk's or the head's -> logits [T, V], so far shaped as is
-        done on the device. The last row follows all ``drafts``, the row above it all but one.
-        """
-        logits = self.penalties.apply(self.trunk.logits(hidden)[0], drafts)
+        """The trunk's hidden rows [1, T, H] -> logits [T, V], shaped."""
+        return self._shaped(self.trunk.logits(hidden)[0], drafts)
+
+    def _shaped(self, logits: mx.array, drafts: Sequence[mx.array]) -> mx.array:
+        """Logits [T, V] of trunk or head so far shaped as is done on the device. The last row
+        follows all ``drafts``, the row above it all but one."""
+        logits = self.penalties.apply(logits, drafts)
         return logits if self.masks is None else self.masks.apply(logits, drafts)
 
     def _emitted(self, tokens: list[int]) -> None:
@@ -246,7 +249,7 @@ class Decoder:
             if step:
                 embedding = self.trunk.embed(drafts[-1][None])
                 hidden = head(hidden, embedding, state.head_cache)
-            logits = self._logits(hidden, drafts)
+            logits = self._shaped(head.logits(hidden, self.trunk)[0], drafts)
             if self.sampling.greedy:
                 drafts.append(mx.argmax(logits, axis=-1))
                 # The device drafts while Python builds what comes next.

@@ -6,13 +6,14 @@ For the trunk's hidden row h_t (after its final norm) and the next token x_{t+1}
     s = norm(layer(u))                                  logits are lm_head(s)
 
 and s stands in for h_{t+1} when the head goes on from its own guess. This is the order of vLLM's
-``Qwen3_5MultiTokenPredictor``. Embedding and lm_head are the trunk's; where the trunk has experts,
-the layer has them too.
+``Qwen3_5MultiTokenPredictor``. Embedding and lm_head are the trunk's, or lm_head a copy of it in
+fewer bits; where the trunk has experts, the layer has them too.
 """
 
 import mlx.core as mx
 import mlx.nn as nn
 
+from .trunk import Trunk
 from .upstream import (
     GrowingKVCache,
     KVCache,
@@ -31,6 +32,7 @@ class MTPHead(nn.Module):
         self.fc = nn.Linear(2 * size, size, bias=False)
         self.layers = [full_attention_layer(args)]
         self.norm = nn.RMSNorm(size, eps=eps)
+        self.lm_head: nn.Module | None = None
 
     def make_cache(self) -> KVCache:
         return GrowingKVCache()
@@ -42,3 +44,7 @@ class MTPHead(nn.Module):
         )
         x = self.fc(fused)
         return self.norm(self.layers[0](x, create_attention_mask(x, cache), cache))
+
+    def logits(self, hidden: mx.array, trunk: Trunk) -> mx.array:
+        """Its hidden rows [1, T, H] -> logits [1, T, V]."""
+        return trunk.logits(hidden) if self.lm_head is None else self.lm_head(hidden)

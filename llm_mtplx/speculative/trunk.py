@@ -34,6 +34,11 @@ class Trunk:
         gains = self._inner.layers[self._first_attention].self_attn.q_norm.weight
         return float(gains.astype(mx.float32).mean().item())
 
+    @property
+    def lm_head(self) -> nn.Module:
+        """What gives the logits: the embedding where it serves for both."""
+        return self._inner.embed_tokens if self.args.tie_word_embeddings else self._text.lm_head
+
     def make_cache(self) -> Cache:
         kinds = (layer.is_linear for layer in self._inner.layers)
         return [ArraysCache(size=2) if linear else GrowingKVCache() for linear in kinds]
@@ -58,9 +63,8 @@ class Trunk:
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Hidden rows [1, T, H], the trunk's or the head's -> logits [1, T, V]."""
-        if self.args.tie_word_embeddings:
-            return self._inner.embed_tokens.as_linear(hidden)
-        return self._text.lm_head(hidden)
+        tied = self.args.tie_word_embeddings
+        return self.lm_head.as_linear(hidden) if tied else self.lm_head(hidden)
 
     def cut(self, cache: Cache, tape: Tape, forwarded: int, keep: int) -> None:
         """Keep the first ``keep`` >= 1 of the last ``forwarded`` rows."""

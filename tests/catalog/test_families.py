@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.catalog import families
+from llm_mtplx.catalog.contract import DraftSampler
 from llm_mtplx.catalog.families import by_name, depth_at, family_at
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.chat.effort import with_effort
 from llm_mtplx.chat.tokenizer import ChatTokenizer
-from llm_mtplx.engine.defaults import sampling_defaults
+from llm_mtplx.engine.defaults import resolve_draft_sampling, sampling_defaults
 from llm_mtplx.engine.protocol import Request
+from llm_mtplx.speculative.distributions import Sampling
 
 from ..folders import copy_demo
 
@@ -134,6 +136,18 @@ def test_the_sampler_comes_from_the_pack_then_the_file_then_the_family(tmp_path:
     generation.write_text('{"do_sample": false}')
     (path / "mtplx_runtime.json").write_text('{"recommended_sampler": {"temperature": 0.4}}')
     assert sampler() == (True, 0.4, None, None)
+
+
+def test_drafts_are_drawn_as_the_pack_recommends() -> None:
+    pack = DraftSampler(temperature=0.7, top_k=10)
+    drawn = resolve_draft_sampling(Sampling(1.0, top_k=20, top_p=0.95), pack)
+    assert drawn == Sampling(0.7, top_k=10, top_p=0.95)
+    for sampling, told in (
+        (Sampling(), pack),  # greedy tokens want greedy drafts
+        (Sampling(1.0, top_k=20), DraftSampler(temperature=0)),
+        (Sampling(1.0, top_k=20), None),
+    ):
+        assert resolve_draft_sampling(sampling, told) == sampling
 
 
 LEVELS = """{%- set effort = reasoning_effort | default('xhigh') %}

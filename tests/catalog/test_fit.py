@@ -131,6 +131,14 @@ def test_two_models() -> None:
     assert not fit_together(48 * GIB, [V2, V2])
 
 
+def test_two_processes_need_more_than_two_models_in_one() -> None:
+    both = 2 * (V2.weights + 4_096 * V2.kv_per_token + V2.state)
+    memory = (both + fit.TRANSIENTS) * 4 // 3 + 1
+    assert fit_together(memory, [V2, V2])
+    assert fit.copies(memory, V2) == 1
+    assert fit.copies((both + 2 * fit.TRANSIENTS) * 4 // 3 + 1, V2) == 2
+
+
 @pytest.mark.parametrize(
     ("memory", "verdict"),
     [(24, Verdict.TOO_LARGE), (25, Verdict.TIGHT), (37, Verdict.TIGHT), (38, Verdict.RECOMMENDED)],

@@ -111,6 +111,10 @@ def named_head_outside(folder: Path) -> None:
     )
 
 
+def named_head_of_another_format(folder: Path) -> None:
+    (folder / "mtplx_runtime.json").write_text('{"mtp_file": "head.npz"}')
+
+
 @pytest.mark.parametrize(
     ("damage", "says"),
     [
@@ -135,6 +139,7 @@ def named_head_outside(folder: Path) -> None:
         (missing_shard, "1 of 2 weight files are missing, model-00002-of-00002"),
         (named_head_missing, "head.safetensors, which is not there"),
         (named_head_outside, "outside the folder"),
+        (named_head_of_another_format, "head.npz: no safetensors file"),
     ],
 )
 def test_refusals(tmp_path: Path, damage: Callable[[Path], None], says: str) -> None:

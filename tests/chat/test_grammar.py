@@ -164,13 +164,17 @@ def may_be(tokenizer, ends, schema: Schema, value: Any) -> bool:
 
 def test_other_properties_only_where_the_schema_says_so(tokenizer, ends) -> None:
     optional = {"type": "object", "properties": {"a": {"type": "null"}}}
+    part = {"type": "object", "properties": {"b": {"type": "integer"}}}
     more = {"a": None, "b": 1}
     for schema, wider in [
         (optional, False),
         ({**optional, "additionalProperties": True}, True),
         ({**optional, "required": ["b"]}, True),  # else nothing would be valid
         ({"type": "object"}, True),
-        ({"allOf": [optional, {"properties": {"b": {"type": "integer"}}}]}, True),
+        ({"anyOf": [optional, {"type": "null"}]}, False),
+        ({"allOf": [optional, part]}, True),
+        ({**optional, "anyOf": [part, {"type": "object"}]}, True),
+        ({**optional, "$ref": "#/$defs/Part", "$defs": {"Part": part}}, True),
     ]:
         assert may_be(tokenizer, ends, schema, more) == wider, schema
         assert may_be(tokenizer, ends, schema, {"a": None}) == ("required" not in schema)

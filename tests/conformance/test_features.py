@@ -253,6 +253,36 @@ def test_warm_says_what_it_did(tmp_path: Path) -> None:
     assert "Not kept: " in ok("mtplx", "warm", "-m", MODEL, "-s", "Be polite.")
 
 
+@pytest.mark.parametrize(("name", "keeps"), [("Qwen3.8-27B", True), ("Qwen3.6-27B", False)])
+def test_a_family_may_keep_its_reasoning(tmp_path: Path, name: str, keeps: bool) -> None:
+    """The same template and weights: the family is told by the folder's name."""
+    ok("mtplx", "add", str(copy_demo(tmp_path / name)), "-a", "named")
+    ok("-m", "named", "What is the opposite of hot?", "-o", "thinking", "on")
+    first = logs(1)[0]
+    counted = ok("mtplx", "count", "-c", "Thank you!", "-o", "thinking", "on")
+    ok("-c", "Thank you!", "-o", "thinking", "on")
+    second = logs(1)[0]
+    assert counted == f"{second['input_tokens']} tokens\n"
+    whole = first["input_tokens"] + first["output_tokens"]
+    assert (second["response_json"]["cache"]["restored"] == whole) == keeps
+
+
+def test_warm_asks_llm_once(tmp_path: Path) -> None:
+    """Functions are code that is run, and fragments may be fetched."""
+    ran = tmp_path / "ran"
+    functions = f"with open({str(ran)!r}, 'a') as file:\n    file.write('x')\n{ADD}"
+    template = tmp_path / "polite.yaml"
+    template.write_text("system: Be polite.\nprompt: 'You are asked: $input. Answer in one word.'")
+    told = "-m", MODEL, "-t", str(template), "--functions", functions
+    warmed = json.loads(ok("mtplx", "warm", *told, "--json"))
+    assert ran.read_text() == "x"
+    # To where the prompts part: the tokens that follow are those of what is asked.
+    counts = [json.loads(ok("mtplx", "count", *told, asked, "--json")) for asked in ("a", "1 + 1?")]
+    assert warmed["tokens"] < min(each["tokens"] for each in counts)
+    ok(*told, FRANCE)
+    assert logs(1)[0]["response_json"]["cache"]["restored"] == warmed["tokens"] > 100
+
+
 # Bad input
 
 

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import mlx.core as mx
+import mlx.nn as nn
 import numpy as np
 import pytest
 
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel, load
+from llm_mtplx.engine.quantization import quantize_as_stored
 from llm_mtplx.errors import ModelFolderError
 
 from .. import raw
@@ -105,6 +107,21 @@ def test_a_pack_of_no_known_width_is_refused(tmp_path: Path, quantized_demo: Qua
     save(folder / "mtp.safetensors", head)
     with pytest.raises(ModelFolderError, match=r"fc is packed as .* no known quantization"):
         load(folder, quiet)
+
+
+@pytest.mark.parametrize(
+    ("mode", "bits", "group"), [("mxfp4", 4, 32), ("nvfp4", 4, 16), ("mxfp8", 8, 32)]
+)
+def test_floating_point_packs(mode: str, bits: int, group: int) -> None:
+    module = nn.Sequential(nn.Linear(128, 64, bias=False))
+    form = {"group_size": group, "bits": bits, "mode": mode}
+    packed, scales = mx.quantize(module.layers[0].weight, **form)
+    weights = {"layers.0.weight": packed, "layers.0.scales": scales}
+    quantize_as_stored(Path("model"), module, weights)
+    module.load_weights(list(weights.items()), strict=True)
+    x = mx.random.normal((3, 128))
+    wanted = x @ mx.dequantize(packed, scales, **form).T
+    assert mx.abs(module(x) - wanted).max() <= 1e-5 * mx.abs(wanted).max()
 
 
 def test_what_a_pack_says_of_itself(tmp_path: Path) -> None:

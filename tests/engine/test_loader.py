@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from llm_mtplx.catalog import fit
+from llm_mtplx.catalog.fit import GIB
 from llm_mtplx.engine import loader
 from llm_mtplx.engine.engine import shared_engine
 from llm_mtplx.engine.load import load
-from llm_mtplx.engine.loader import GIB, copies_that_fit, hold, release
+from llm_mtplx.engine.loader import copies_that_fit, hold, release
 from llm_mtplx.engine.protocol import Event, Finished, Notice, Request
 from llm_mtplx.errors import EngineError
 from llm_mtplx.settings import cache_dir
@@ -82,7 +84,8 @@ def take(
     cancelled: Callable[[], bool] = lambda: False,
     memory: int = MEMORY,
 ) -> bool:
-    return hold(folder, folder.glob("*.safetensors"), notice, cancelled, memory)
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    return hold(folder, fit.Needs(size, 65_536), notice, cancelled, memory)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +96,14 @@ def take(
         (16 * GIB, 64 * GIB, 2),
         (16 * GIB, 128 * GIB, 4),
         (2 * GIB, 4 * GIB, 1),
-        (2 * GIB, 16 * GIB, 3),
+        (2 * GIB, 16 * GIB, 2),
         (2 * GIB, 512 * GIB, 8),
         (GIB, GIB, None),
         (0, 0, None),
     ],
 )
 def test_how_many_copies_fit(weights: int, memory: int, copies: int | None) -> None:
-    assert copies_that_fit(weights, memory) == copies
+    assert copies_that_fit(fit.Needs(weights, 0), memory) == copies
 
 
 def test_nobody_waits_for_a_small_model(tmp_path: Path) -> None:
@@ -138,7 +141,7 @@ def test_a_second_process_waits_and_says_for_whom(
 def test_where_two_fit_two_load_and_the_third_waits(
     big: Path, other: Callable[[Callable[[], object]], Other]
 ) -> None:
-    memory = 28 * GIB
+    memory = 32 * GIB
     first = other(lambda: take(big, memory=memory))
     other(lambda: take(big, memory=memory))
     with pytest.raises(EngineError, match="stopped before it began"):
@@ -256,7 +259,7 @@ def test_the_engine_waits_says_so_and_answers(
     monkeypatch.setattr(loader, "SMALL_BYTES", 0)
     monkeypatch.setattr(loader, "COPIES", 1)
     folder = copy_demo(tmp_path / "model")
-    holder = other(lambda: hold(folder, folder.glob("*.safetensors"), print, lambda: False))
+    holder = other(lambda: take(folder))
     messages = [{"role": "user", "content": "Count from 1 to 5."}]
     events: list[Event] = []
     for event in shared_engine().stream(Request("m", folder, messages, max_tokens=4)):

@@ -9,12 +9,14 @@ import json
 import logging
 import os
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from .coldstore import StoreLimits
 from .settings import PREFIX, settings_path
+
+if TYPE_CHECKING:
+    from .coldstore import StoreLimits
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 DURATIONS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -78,7 +80,9 @@ def limits() -> Limits:
                 told.pop(name, None)
 
 
-def store_limits() -> StoreLimits:
+def store_limits() -> "StoreLimits":
+    from .coldstore import StoreLimits  # who asks a resident engine needs no store
+
     told = limits()
     return StoreLimits(
         max_bytes=told.cache_max_size,

@@ -214,7 +214,8 @@ class Turn:
         self._roles = {system: "prefix", **dict.fromkeys(rungs, "ladder")}
         inside = {mark for mark in (system, self._header, *rungs) if mark < len(self.prompt)}
         marks = sorted(mark for mark in inside if mark > position)
-        for done in self.decoder.prefill(self.prompt[position:], marks):
+        last = self._header if self._header < len(self.prompt) else None
+        for done in self.decoder.prefill(self.prompt[position:], marks, last):
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
                 self._loan.session.checkpoints.append(Checkpoint.of(self.decoder.state))

@@ -91,22 +91,24 @@ class Decoder:
         self._land()
         return self._state
 
-    def prefill(self, ids: list[int], marks: Sequence[int] = ()) -> Iterator[int]:
+    def prefill(
+        self, ids: list[int], marks: Sequence[int] = (), last: int | None = None
+    ) -> Iterator[int]:
         """Forward ``ids`` after the state; yields how many are done. Afterwards, ``first()``.
 
-        All but the last run in chunks without logits. The last runs alone, so that every way of
-        reaching this position multiplies the same shapes. ``marks`` are positions at which a
-        chunk ends, so that the state passes through them.
+        ``marks`` are positions at which a chunk ends, so that the state passes through them. What
+        follows position ``last`` (else the last id) runs alone, so that every way of reaching the
+        end multiplies the same shapes there.
         """
         chunk = self._chunk_rows()
-        done = 0
-        while done < len(ids):
-            before_mark = [m - self._state.position for m in marks if m > self._state.position]
-            rows = min(chunk, len(ids) - 1 - done, *before_mark) or 1
-            self._forward(ids[done : done + rows])
+        start, end = self._state.position, self._state.position + len(ids)
+        stops = {*marks, end - 1 if last is None else last, end}
+        while (position := self._state.position) < end:
+            stop = min(stop for stop in stops if stop > position)
+            rows = ids[position - start :][: min(stop - position, chunk)]
+            self._forward(rows)
             mx.eval(self._state.arrays())
-            done += rows
-            yield done
+            yield self._state.position - start
 
     def _chunk_rows(self) -> int:
         fused = recurrence_is_a_kernel(self.trunk.args.linear_key_head_dim)

@@ -221,7 +221,7 @@ before = set(sys.modules)
 for how in ([], ["--async"], ["-c"]):
     result = CliRunner().invoke(cli, ["-m", "mtplx-demo", "What is the capital of France?", *how])
     assert result.exit_code == 0 and "Paris" in result.output, result.output
-heavy = ("mlx", "mlx_lm", "transformers", "tokenizers", "starlette")
+heavy = ("mlx", "mlx_lm", "transformers", "tokenizers", "starlette", "llm_mtplx.coldstore")
 print([name for name in heavy if name in set(sys.modules) - before])
 """
 

@@ -1,11 +1,15 @@
 """Whatever ids stand for a history, they say exactly what the model's own template renders."""
 
+import json
 import random
+import shutil
+from pathlib import Path
 from typing import Any
 
 import pytest
 from transformers import AutoTokenizer
 
+from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.sessions.bank import Bank
@@ -62,3 +66,22 @@ def test_fifty_conversations_of_every_kind(model) -> None:
             assert model.tokenizer.decode(talk.turn.prompt) == text
             own_ids += talk.turn.prompt != model.tokenizer.encode(text)
     assert own_ids > 5
+
+
+@pytest.mark.parametrize("kind", ["PreTrainedTokenizerFast", "Qwen2Tokenizer"])
+@pytest.mark.parametrize("named", [False, True], ids=["one template", "named templates"])
+def test_a_template_sees_the_special_tokens(kind: str, named: bool, tmp_path: Path) -> None:
+    template = "{{ eos_token }} {{ pad_token }} {{ tools }} {{ messages[0].content }}"
+    named_templates = [
+        {"name": "default", "template": template},
+        {"name": "tool_use", "template": "with tools: " + template},
+    ]
+    config = json.loads((MODEL_DIR / "tokenizer_config.json").read_text())
+    config |= {"tokenizer_class": kind, "chat_template": named_templates if named else template}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    shutil.copy(MODEL_DIR / "tokenizer.json", tmp_path)
+    reference, ours = AutoTokenizer.from_pretrained(tmp_path), ChatTokenizer(tmp_path)
+    messages = [{"role": "user", "content": "Hello"}]
+    for args in ({}, {"tools": [{"type": "function"}]}):
+        expected = reference.apply_chat_template(messages, tokenize=False, **args)
+        assert ours.render(messages, args, generation_prompt=False) == expected

@@ -20,6 +20,7 @@ from ..engine.protocol import (
     Request,
     Restored,
     Text,
+    Token,
     ToolCall,
 )
 from ..engine.streams import AsyncEventStream
@@ -39,6 +40,7 @@ class Answer:
     text: str = ""
     reasoning: str = ""
     calls: list[ToolCall] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)  # of the text, where asked for
 
 
 class About(Protocol):
@@ -128,17 +130,18 @@ class Live:
         return JSONResponse(about.whole(await self.whole()))
 
     async def whole(self) -> Answer:
-        text, reasoning, calls = [], [], []
+        text, reasoning, calls, tokens = [], [], [], list[Token]()
         async with self._watched():
             async for event in self._reading:
                 if isinstance(event, Text):
                     text.append(event.text)
+                    tokens += event.tokens
                 elif isinstance(event, Reasoning):
                     reasoning.append(event.text)
                 elif isinstance(event, ToolCall):
                     calls.append(event)
                 elif isinstance(event, Finished):
-                    return Answer(event, "".join(text), "".join(reasoning), calls)
+                    return Answer(event, "".join(text), "".join(reasoning), calls, tokens)
         raise AssertionError("a turn ends with Finished or an error")
 
     async def stream(

@@ -107,7 +107,7 @@ class Turn:
         )
         self._restore_s = time.perf_counter() - before
         # JSON of a schema holds no calls, whatever it looks like.
-        callable_tools = request.tools if request.calls and self._rules is None else []
+        callable_tools = request.tools if request.calls and request.schema is None else []
         self.answer = Answer(
             AnswerDecoder(
                 tokenizer.token_bytes,
@@ -170,7 +170,7 @@ class Turn:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
             self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
-        check_complete(self._rules, finish, self._room)
+        check_complete(self._request, self._rules, finish, self._room)
         self.sequel = Sequel(
             self.model.tokenizer,
             self._request,

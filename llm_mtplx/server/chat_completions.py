@@ -84,6 +84,15 @@ class Result(Body):
 Message = Annotated[System | User | Assistant | Result, Field(discriminator="role")]
 
 
+class Named(Body):
+    name: str
+
+
+class Choice(Body):
+    type: Literal["function"]
+    function: Named
+
+
 class TemplateArgs(Body):
     enable_thinking: bool | None = None
 
@@ -99,7 +108,7 @@ class ChatCompletion(Sampling):
     modalities: list[Literal["text"]] = Field(default=[])
     stream_options: StreamOptions = StreamOptions()
     tools: list[Tool] = Field(default=[])
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: Literal["auto", "none", "required"] | Choice = "auto"
     response_format: PlainText | JsonObject | JsonSchema = Field(
         default=PlainText(type="text"), discriminator="type"
     )
@@ -137,9 +146,17 @@ def request_of(body: ChatCompletion, entry: Entry) -> Request:
         reasoning_effort=level(body.reasoning_effort),
         schema=schema_of(body.response_format, body.tools, "response_format"),
         logprobs=body.top_logprobs if body.logprobs else None,
-        calls=body.tool_choice == "auto",
+        calls=body.tool_choice != "none",
+        must_call=_must_call(body),
         **body.sampling(),
     )
+
+
+def _must_call(body: ChatCompletion) -> tuple[str, ...]:
+    names = [tool.function.name for tool in body.tools]
+    if isinstance(body.tool_choice, Choice):
+        return tools.must_call(names, body.tool_choice.function.name)
+    return tools.must_call(names) if body.tool_choice == "required" else ()
 
 
 def _template_messages(messages: list[Message]) -> list[dict[str, Any]]:

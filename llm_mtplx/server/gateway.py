@@ -52,9 +52,11 @@ class About(Protocol):
 
 
 class Gateway:
-    def __init__(self, engine: Engine, max_waiting: int) -> None:
+    def __init__(self, engine: Engine, max_waiting: int, timeout_s: float) -> None:
+        """``timeout_s``: what a turn may take, its waiting included; 0 for any time."""
         self.engine = engine
         self._max_waiting = max_waiting
+        self._timeout_s = timeout_s
 
     def entry(self, model: str) -> Entry:
         entry = find_entry(model)
@@ -86,7 +88,8 @@ class Gateway:
             persist=is_logging(),
         )
         try:
-            events = self.engine.astream(request, f"{salt} {hint or host}", ALIVE_S)
+            client = f"{salt} {hint or host}"
+            events = self.engine.astream(request, client, ALIVE_S, self._timeout_s)
         except MtplxError as error:
             raise of_turn(error) from None
         return Live(events, http)

@@ -24,3 +24,7 @@ class RequestError(MtplxError):
 
 class EngineError(MtplxError):
     """The engine could not finish a turn."""
+
+
+class TimedOut(EngineError):
+    """A turn was not over within the time it had."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from .decode import AnswerDecoder
 from .pieces import Call, Part, Piece, Unread, merged
+from .spans import Spans
 from .stop import StopScanner
 from .toolcalls import Segment, ToolCallScanner
 
@@ -21,16 +22,19 @@ class Answer:
         decoder: AnswerDecoder,
         stops: Sequence[str] = (),
         tools: Sequence[dict[str, Any]] = (),
+        place_tokens: bool = False,
     ) -> None:
+        """``place_tokens``: whether the text says which tokens it is made of."""
         self._decoder = decoder
         self._tools = ToolCallScanner(tools) if tools else None
         self._scanner = StopScanner(stops) if stops else None
+        self._spans = Spans() if place_tokens else None
         self._decoded = 0  # characters of text and calls decoded, held back or not
         self._ends: deque[int] = deque()  # where the text of each token not yet whole ends
         self.tokens = 0  # taken
         self.whole_tokens = 0  # leading tokens whose text lies wholly inside the shown text
         self.whole_length = 0  # characters of text and calls those tokens hold
-        self.raw = ""  # where there are stop strings: shown, with calls as the model wrote them
+        self.raw = ""  # shown, with calls as the model wrote them
         self.text = ""  # shown
         self.reasoning = ""
         self.calls: list[Call] = []
@@ -58,14 +62,17 @@ class Answer:
 
     def add(self, tokens: Sequence[int]) -> list[Part]:
         """Take ``tokens`` up to the one that completes a stop string; returns what to show."""
-        if self._scanner is None:
+        if self._scanner is None and self._spans is None:
             self.tokens += len(tokens)
             self.whole_tokens = self.tokens
             return self._shown(self._read(self._decoder.add(tokens)))
         shown: list[Part] = []
         for token in tokens:
-            shown += self._read(self._decoder.add([token]))
+            shown += self._read(self._decode(token))
             self.tokens += 1
+            if self._scanner is None:
+                self.whole_tokens = self.tokens
+                continue
             # A character that is not complete yet is not inside anything.
             self._ends.append(self._decoded + self._decoder.held)
             while self._ends and self._ends[0] <= self._scanner.emitted:
@@ -74,6 +81,17 @@ class Answer:
             if self.stopped:
                 break
         return self._shown(merged(shown))
+
+    def _decode(self, token: int) -> list[Part]:
+        decoder = self._decoder
+        start, before = self._decoded + decoder.thinking.pending, decoder.characters
+        parts = decoder.add([token])
+        if self._spans is not None:
+            text = sum(len(p.text) for p in parts if isinstance(p, Piece) and p.kind == "text")
+            end = self._decoded + text + decoder.held
+            characters = decoder.characters - before + decoder.incomplete
+            self._spans.add(self.tokens, start, end, characters)
+        return parts
 
     def end(self) -> None:
         """Count the token that ended the answer; it has no text."""
@@ -109,20 +127,24 @@ class Answer:
                 break
             if segment.problem is not None:
                 passed.append(Unread(segment.problem))
-            if self._scanner is None:
-                passed += _text(segment.text)
-            elif segment.text:
-                passed += self._emitted(self._scanner.add(segment.text))
+            if segment.text:
+                scanner = self._scanner
+                passed += self._emitted(scanner.add(segment.text) if scanner else segment.text)
             elif segment.raw:
-                passed += self._emitted(self._scanner.skip(len(segment.raw)))
+                if self._scanner is not None:
+                    passed += self._emitted(self._scanner.skip(len(segment.raw)))
                 self.raw += segment.raw
+                if self._spans is not None:
+                    self._spans.hide(len(segment.raw))
             if segment.call is not None:
                 passed.append(segment.call)
         return passed
 
     def _emitted(self, text: str) -> list[Part]:
+        if not text:
+            return []
         self.raw += text
-        return _text(text)
+        return [Piece("text", text, self._spans.show(len(text)) if self._spans else ())]
 
     def _shown(self, parts: list[Part]) -> list[Part]:
         for part in parts:
@@ -133,7 +155,3 @@ class Answer:
             elif isinstance(part, Piece):
                 self.reasoning += part.text
         return parts
-
-
-def _text(text: str) -> list[Part]:
-    return [Piece("text", text)] if text else []

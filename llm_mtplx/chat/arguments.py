@@ -23,7 +23,7 @@ def typed(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
 
     ``schema`` is the argument's, None where it is not declared; ``root`` holds its definitions.
     """
-    wanted = _types(schema, root, _MAX_REFS)
+    wanted = types_of(schema, root)
     if wanted == {"string"}:
         return text
     value = _literal(text)
@@ -61,8 +61,23 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-def _types(schema: Any, root: Mapping[str, Any], refs: int) -> set[str]:
+def types_of(schema: Any, root: Mapping[str, Any]) -> set[str]:
     """The JSON types that ``schema`` allows; empty where it does not say."""
+    return _types(schema, root, _MAX_REFS)
+
+
+def resolved(schema: Any, root: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``schema``, or what it refers to; empty where that is none."""
+    for _ in range(_MAX_REFS):
+        if not isinstance(schema, Mapping):
+            break
+        if not isinstance(ref := schema.get("$ref"), str):
+            return schema
+        schema = _resolve(ref, root)
+    return {}
+
+
+def _types(schema: Any, root: Mapping[str, Any], refs: int) -> set[str]:
     if not isinstance(schema, Mapping) or refs == 0:
         return set()
     if isinstance(ref := schema.get("$ref"), str):

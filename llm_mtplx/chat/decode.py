@@ -41,22 +41,33 @@ class AnswerDecoder:
         tag_alone: bool = False,
     ) -> None:
         self._decoder = TextDecoder(token_bytes)
+        self._token_bytes = token_bytes
         self._think_start = think_start
         self._think_end = think_end
         self.thinking = ThinkingSplitter(in_reasoning, tool_names, tag_alone)
         self.reasoning_tokens = 0
+        self.characters = 0  # decoded, whatever they are part of
 
     def add(self, tokens: Iterable[int]) -> list[Part]:
         parts: list[Part] = []
         for token in tokens:
             if token == self._think_end:
+                self.characters += len(self._token_bytes[token])
                 parts += self._flush() + self.thinking.close_tag()
             elif token == self._think_start:
+                self.characters += len(self._token_bytes[token])
                 parts += self._flush() + self.thinking.open_tag()
             else:
                 self.reasoning_tokens += self.thinking.in_reasoning
-                parts += self.thinking.add(self._decoder.add(token))
+                text = self._decoder.add(token)
+                self.characters += len(text)
+                parts += self.thinking.add(text)
         return merged(parts)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the tokens taken end within a character."""
+        return self._decoder.incomplete
 
     @property
     def held(self) -> int:

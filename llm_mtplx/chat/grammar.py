@@ -1,4 +1,5 @@
-"""A JSON schema to the tokens that may come next, by llguidance. Imports no MLX.
+"""A grammar to the tokens that may come next, by llguidance; a JSON schema to a grammar. Imports
+no MLX.
 
 The JSON comes on one line, laid out as Python's ``json.dumps`` does: a model that may write white
 space may write it for ever. For the same reason an object has no other properties than its schema
@@ -66,25 +67,27 @@ def _parts(schema: Schema) -> Iterator[tuple[str, Schema]]:
     """The schemas directly inside ``schema``, and where."""
     found = [(f".{name}", schema.get(name)) for name in ALONE]
     for name in NAMED:
-        found += [(f".{name}.{key}", part) for key, part in _named(schema, name).items()]
+        found += [(f".{name}.{key}", part) for key, part in named(schema, name).items()]
     for name in LISTED:
-        found += [(f".{name}[{at}]", part) for at, part in enumerate(_listed(schema, name))]
+        found += [(f".{name}[{at}]", part) for at, part in enumerate(listed(schema, name))]
     yield from ((path, part) for path, part in found if isinstance(part, dict))
 
 
-def _named(schema: Schema, name: str) -> Schema:
+def named(schema: Schema, name: str) -> Schema:
+    """The schemas by name that ``schema`` has there; none where that is something else."""
     value = schema.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _listed(schema: Schema, name: str) -> list[Any]:
+def listed(schema: Schema, name: str) -> list[Any]:
+    """The list that ``schema`` has there; empty where that is something else."""
     value = schema.get(name)
     return value if isinstance(value, list) else []
 
 
 def _joins(schema: Schema) -> bool:
     """Whether parts of ``schema`` say together which properties an object has."""
-    joins = len(_listed(schema, "allOf")) > 1 or (
+    joins = len(listed(schema, "allOf")) > 1 or (
         "properties" in schema and any(name in schema for name in JOINED_WITH_PROPERTIES)
     )
     return joins or any(_joins(part) for _, part in _parts(schema))
@@ -98,26 +101,27 @@ def _closed(schema: Schema) -> Schema:
 
     closed = {name: close(value) if name in ALONE else value for name, value in schema.items()}
     for name in NAMED:
-        if named := _named(schema, name):
-            closed[name] = {key: close(part) for key, part in named.items()}
+        if inner := named(schema, name):
+            closed[name] = {key: close(part) for key, part in inner.items()}
     for name in LISTED:
-        if listed := _listed(schema, name):
-            closed[name] = [close(part) for part in listed]
-    properties = _named(schema, "properties")
-    if properties and all(name in properties for name in _listed(schema, "required")):
+        if parts := listed(schema, name):
+            closed[name] = [close(part) for part in parts]
+    properties = named(schema, "properties")
+    if properties and all(name in properties for name in listed(schema, "required")):
         closed.setdefault("additionalProperties", False)
     return closed
 
 
-class SchemaRules:
-    """What may come next in an answer that must be JSON of a schema.
+class AnswerRules:
+    """What may come next in an answer of a grammar.
 
     Where the prompt opens a think block, anything but an end may come until that is closed.
     """
 
     def __init__(
-        self, schema: Schema, tokenizer: "ChatTokenizer", ends: frozenset[int], thinking: bool
+        self, answer: str, tokenizer: "ChatTokenizer", ends: frozenset[int], thinking: bool
     ) -> None:
+        """``answer``: rules in Lark's notation, one of which is called so."""
         self._thinking = thinking
         self._think_end = tokenizer.think_end
         self._ends = ends
@@ -129,9 +133,8 @@ class SchemaRules:
             everything[end // 8] &= ~(1 << end % 8)
         self._anything_but_an_end = bytes(everything)
         # As the model's template has it, empty lines part an answer from its reasoning.
-        start = r"start: /\n{0,2}/ json" if thinking else "start: json"
-        lark = f"{EVERY_WAY}\n{start}\njson: %json {compile_schema(schema)}"
-        grammar = LLMatcher.grammar_from_lark(lark)
+        start = r"start: /\n{0,2}/ answer" if thinking else "start: answer"
+        grammar = LLMatcher.grammar_from_lark(f"{EVERY_WAY}\n{start}\n{answer}")
         self._matcher = LLMatcher(_tokens(tokenizer, ends), grammar, log_level=0, limits=QUIET)
         self._check()
 
@@ -171,13 +174,22 @@ class SchemaRules:
         if matched:
             self._matcher.rollback(matched)
             self._taken -= matched
-        # Before the first token of the JSON there is nothing but thinking.
+        # Before the first token of the answer there is nothing but thinking.
         self._thinking = self._thinking or tokens > matched
 
     def _check(self) -> None:
         if self._matcher.is_error():
             why = self._matcher.get_error().strip().splitlines()[0]
             raise EngineError(f"The schema is too much for the grammar engine: {why}")
+
+
+class SchemaRules(AnswerRules):
+    """What may come next in an answer that must be JSON of a schema."""
+
+    def __init__(
+        self, schema: Schema, tokenizer: "ChatTokenizer", ends: frozenset[int], thinking: bool
+    ) -> None:
+        super().__init__(f"answer: %json {compile_schema(schema)}", tokenizer, ends, thinking)
 
 
 @lru_cache(maxsize=2)

@@ -7,9 +7,18 @@ Kind = Literal["text", "reasoning"]
 
 
 @dataclass(frozen=True)
+class Placed:
+    """A token that lies wholly in the shown text."""
+
+    index: int  # in the answer
+    offset: int  # characters of text before it
+
+
+@dataclass(frozen=True)
 class Piece:
     kind: Kind
     text: str
+    tokens: tuple[Placed, ...] = ()  # where asked for: those whose last character it holds
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ def merged(parts: list[Part]) -> list[Part]:
     for part in parts:
         last = merged[-1] if merged else None
         if isinstance(part, Piece) and isinstance(last, Piece) and last.kind == part.kind:
-            merged[-1] = Piece(part.kind, last.text + part.text)
+            merged[-1] = Piece(part.kind, last.text + part.text, last.tokens + part.tokens)
         else:
             merged.append(part)
     return merged

@@ -44,6 +44,13 @@ def _seconds(ctx: click.Context, option: click.Parameter, value: str) -> float:
     show_default=True,
 )
 @click.option(
+    "--timeout",
+    callback=_seconds,
+    default="0",
+    help="What an answer to a program may take, its waiting included; 0 for any time",
+    show_default=True,
+)
+@click.option(
     "--unload-after",
     callback=_seconds,
     default="1h",
@@ -72,6 +79,7 @@ def serve(
     require_key: bool,
     hosts: tuple[str, ...],
     max_waiting: int,
+    timeout: float,
     unload_after: float,
     keep_alive: float,
     detach: bool,
@@ -120,7 +128,7 @@ def serve(
             from ..server.run import Http
 
             _make_key(host, require_key)
-            served = Http(shared_engine(), host, port, require_key, hosts, max_waiting)
+            served = Http(shared_engine(), host, port, require_key, hosts, max_waiting, timeout)
             extra, address = served.run, served.address
         click.echo(f"Listening for llm{f' and at {address}' if address else ''}. Ctrl-C ends it.")
     except BaseException:

@@ -129,11 +129,15 @@ class Engine:
         return EventStream(self._submit(request, events.put), events)
 
     def astream(
-        self, request: Request, client: str = "", alive_s: float | None = None
+        self,
+        request: Request,
+        client: str = "",
+        alive_s: float | None = None,
+        timeout_s: float | None = None,
     ) -> AsyncEventStream:
         """As ``stream``, for a running event loop. The turns of a client do not keep those of
         another waiting."""
-        events = AsyncEventStream(alive_s)
+        events = AsyncEventStream(alive_s, timeout_s)
         events.job = self._submit(request, events.sink, client)
         return events
 

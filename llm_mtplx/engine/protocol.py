@@ -32,11 +32,13 @@ class Request:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     calls: bool = True  # whether the tools that are declared may be called
+    must_call: tuple[str, ...] = ()  # functions; the answer is one call of one of them
     max_tokens: int | None = None
     depth: int | None = None
     reasoning_effort: str | None = None
     thinking_budget: int | None = None  # tokens
     schema: dict[str, Any] | None = None  # what the answer's JSON must conform to
+    logprobs: int | None = None  # tell each token's, beside those of so many of the likeliest
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -46,8 +48,25 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Likely:
+    """A token that could come, and its log-probability by the trunk's own logits."""
+
+    raw: list[int]  # its bytes
+    logprob: float
+
+
+@dataclass(frozen=True)
+class Token(Likely):
+    """A token that came."""
+
+    offset: int  # characters of text before it
+    top: list[Likely]  # likeliest first
+
+
+@dataclass(frozen=True)
 class Text:
     text: str
+    tokens: list[Token] = field(default_factory=list)  # those that end here, where asked for
 
 
 @dataclass(frozen=True)

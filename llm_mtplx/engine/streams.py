@@ -6,6 +6,7 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 
+from ..errors import TimedOut
 from .protocol import Event, Failed, Finished, Request
 
 
@@ -16,6 +17,7 @@ class Job:
         self.request = request
         self.sink = sink
         self.abandoned = False  # nobody waits for the end any more
+        self._expired = False
         self._cancelled = threading.Event()
 
     def cancel(self) -> None:
@@ -24,7 +26,12 @@ class Job:
 
     def abandon(self) -> None:
         """As ``cancel``, and nothing of the answer is kept unless it has ended already."""
-        self.abandoned = True
+        self.abandoned = not self._expired
+        self._cancelled.set()
+
+    def expire(self) -> None:
+        """As ``cancel``, and the answer so far is kept although nobody waits for the end."""
+        self._expired = True
         self._cancelled.set()
 
     @property
@@ -60,11 +67,14 @@ class EventStream:
 class AsyncEventStream:
     """The events of one turn, for one reader on the event loop it was started on."""
 
-    def __init__(self, alive_s: float | None) -> None:
-        """Every ``alive_s`` seconds there is a None among the events."""
+    def __init__(self, alive_s: float | None, timeout_s: float | None = None) -> None:
+        """Every ``alive_s`` seconds there is a None among the events. After ``timeout_s`` the turn
+        fails, wherever it is."""
         self._loop = asyncio.get_running_loop()
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._alive_s = alive_s
+        self._timeout_s = timeout_s
+        self._timer = self._loop.call_later(timeout_s, self.expire) if timeout_s else None
         self.job: Job | None = None
 
     def sink(self, event: Event) -> None:
@@ -81,6 +91,14 @@ class AsyncEventStream:
         if self.job is not None:
             self.job.abandon()
 
+    def expire(self) -> None:
+        """Its time is over: the reader need not wait for the round that runs."""
+        if self.job is not None:
+            self.job.expire()
+        limit = f" of {self._timeout_s:g} seconds" if self._timeout_s else ""
+        error = TimedOut(f"The answer was not complete within its time{limit}.")
+        self._events.put_nowait(Failed(error))
+
     async def __aiter__(self) -> AsyncGenerator[Event | None, None]:
         """Leaving the loop abandons the turn. Raises what the turn failed with."""
         self._show_life()
@@ -94,6 +112,8 @@ class AsyncEventStream:
                     return
         finally:
             self._alive_s = None
+            if self._timer is not None:
+                self._timer.cancel()
             self.abandon()
 
     def _show_life(self) -> None:

@@ -1,4 +1,4 @@
-"""Answers with a schema: the rules of one turn, and its end."""
+"""Answers of a schema, and those that must be a call: the rules of one turn, and its end."""
 
 from typing import TYPE_CHECKING
 
@@ -8,21 +8,26 @@ from .load import LoadedModel
 from .protocol import FinishReason, Request
 
 if TYPE_CHECKING:
-    from ..chat.grammar import SchemaRules
+    from ..chat.grammar import AnswerRules
 
 
-def rules_for(model: LoadedModel, request: Request, thinking: bool) -> "SchemaRules | None":
+def rules_for(model: LoadedModel, request: Request, thinking: bool) -> "AnswerRules | None":
     """``thinking``: whether the prompt leaves a think block open."""
-    if request.schema is None:
+    if request.schema is None and not request.must_call:
         return None
     # llguidance is loaded where it is needed only.
-    from ..chat.grammar import SchemaRules
+    from ..chat.forced import call_grammar
+    from ..chat.grammar import AnswerRules, SchemaRules
 
-    return SchemaRules(request.schema, model.tokenizer, model.eos_ids, thinking)
+    tokenizer = model.tokenizer
+    if request.schema is not None:
+        return SchemaRules(request.schema, tokenizer, model.eos_ids, thinking)
+    answer = call_grammar(request.tools, request.must_call, tokenizer)
+    return AnswerRules(answer, tokenizer, model.eos_ids, thinking)
 
 
-def masks_for(model: LoadedModel, request: Request, rules: "SchemaRules | None") -> Masks | None:
-    """Those of a schema; else, where declared tools are not to be called, of the token that
+def masks_for(model: LoadedModel, request: Request, rules: "AnswerRules | None") -> Masks | None:
+    """Those of the rules; else, where declared tools are not to be called, of the token that
     begins a call."""
     if rules is not None:
         return Masks(rules)
@@ -33,10 +38,13 @@ def masks_for(model: LoadedModel, request: Request, rules: "SchemaRules | None")
     return Masks(Without(begins[0], known)) if len(begins) == 1 else None
 
 
-def check_complete(rules: "SchemaRules | None", finish: FinishReason, room: int) -> None:
-    """Half of a JSON document is of no use to anybody."""
+def check_complete(
+    request: Request, rules: "AnswerRules | None", finish: FinishReason, room: int
+) -> None:
+    """Half of a JSON document, or of a call, is of no use to anybody."""
     if rules is not None and finish == "length" and not rules.complete:
+        what = "call" if request.must_call else "JSON"
         raise RequestError(
-            f"The answer reached its limit of {room:,} tokens before its JSON was complete. "
+            f"The answer reached its limit of {room:,} tokens before its {what} was complete. "
             "Raise -o max_tokens, or turn thinking off."
         )

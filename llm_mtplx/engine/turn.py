@@ -11,7 +11,7 @@ from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
 from ..chat.effort import as_the_family
 from ..chat.history import OwnIds, encode_history
-from ..chat.pieces import Call, Part, Unread
+from ..chat.pieces import Call, Part, Placed, Unread
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
@@ -21,6 +21,7 @@ from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.draws import Draws
+from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .counts import Counts
@@ -37,12 +38,14 @@ from .protocol import (
     Event,
     Finished,
     FinishReason,
+    Likely,
     Notice,
     Progress,
     Reasoning,
     Request,
     Restored,
     Text,
+    Token,
     ToolCall,
 )
 from .sequel import Sequel
@@ -104,7 +107,7 @@ class Turn:
         )
         self._restore_s = time.perf_counter() - before
         # JSON of a schema holds no calls, whatever it looks like.
-        callable_tools = request.tools if request.calls and self._rules is None else []
+        callable_tools = request.tools if request.calls and request.schema is None else []
         self.answer = Answer(
             AnswerDecoder(
                 tokenizer.token_bytes,
@@ -116,6 +119,7 @@ class Turn:
             ),
             request.stop,
             callable_tools,
+            place_tokens=request.logprobs is not None,
         )
         defaults = sampling_defaults(model.folder)
         sampling = resolve_sampling(request, defaults)
@@ -130,6 +134,7 @@ class Turn:
                 sampling, model.folder.contract.recommended_draft_sampler
             ),
             masks=masks_for(model, request, self._rules),
+            logprobs=None if request.logprobs is None else Logprobs(request.logprobs),
         )
 
     def _encode(self, text: str, used: list[OwnIds] | None = None) -> list[int]:
@@ -165,7 +170,7 @@ class Turn:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
             self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
-        check_complete(self._rules, finish, self._room)
+        check_complete(self._request, self._rules, finish, self._room)
         self.sequel = Sequel(
             self.model.tokenizer,
             self._request,
@@ -343,4 +348,17 @@ class Turn:
             elif part.kind == "reasoning":
                 self._emit(Reasoning(part.text))
             else:
-                self._emit(Text(part.text))
+                self._emit(Text(part.text, [*self._told(part.tokens)]))
+
+    def _told(self, placed: Iterable[Placed]) -> Iterator[Token]:
+        """What the trunk gave the tokens that were its own choice."""
+        for at in placed:
+            assert self.decoder.logprobs is not None
+            found = self.decoder.logprobs.emitted[at.index]
+            if found is not None:
+                top = [Likely(self._bytes(token), logprob) for token, logprob in found.top]
+                yield Token(self._bytes(self.emitted[at.index]), found.logprob, at.offset, top)
+
+    def _bytes(self, token: int) -> list[int]:
+        table = self.model.tokenizer.token_bytes
+        return list(table[token] if token < len(table) else b"")

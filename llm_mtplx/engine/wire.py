@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from .. import errors
 from ..errors import EngineError, MtplxError, RequestError
-from .protocol import Event, Failed, Request
+from .protocol import Event, Failed, Request, Text
 
 ALIVE = b"\n"
 MAX_LINE = 256 << 20  # bytes; a whole history is one line
@@ -51,6 +51,11 @@ def _request_type() -> TypeAdapter[Request]:
     return TypeAdapter(Request)
 
 
+@cache
+def _text_type() -> TypeAdapter[Text]:
+    return TypeAdapter(Text)
+
+
 def event_line(event: Event) -> bytes:
     if isinstance(event, Failed):
         kind, message = type(event.error).__name__, str(event.error)
@@ -65,6 +70,8 @@ def event_from(line: bytes) -> Event:
         kind = _EVENTS[fields.pop("event")]
         if kind is Failed:
             return Failed(_error(fields["kind"], fields["message"]))
+        if fields.get("tokens"):
+            return _text_type().validate_python(fields)
         event: Event = kind(**fields)
     except (ValueError, KeyError, TypeError) as error:
         raise EngineError(f"The resident engine sent what cannot be read: {error!r}.") from None

@@ -34,9 +34,11 @@ def create_app(
     require_key: bool = True,
     hosts: Sequence[str] = (),
     max_waiting: int = 64,
+    timeout_s: float = 0,
 ) -> Starlette:
     """``hosts``: names besides localhost by which clients may call this machine. Without
-    ``require_key`` whoever reaches it is served."""
+    ``require_key`` whoever reaches it is served. ``timeout_s``: what a turn may take, its waiting
+    included; 0 for any time."""
     engine = engine or shared_engine()
     keys = read_keys() if require_key else []
     if require_key and not keys:
@@ -63,7 +65,7 @@ def create_app(
             Exception: _surprise,
         },
     )
-    app.state.gateway = Gateway(engine, max_waiting)
+    app.state.gateway = Gateway(engine, max_waiting, timeout_s)
     app.state.health = Health(engine)
     return app
 

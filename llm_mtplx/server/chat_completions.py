@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -11,13 +11,14 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ..catalog.entries import Entry
-from ..engine.protocol import Event, Finished, Reasoning, Request, Text, ToolCall
+from ..engine.protocol import Event, Finished, Reasoning, Request, Text, Token, ToolCall
 from ..errors import MtplxError
 from . import tools
 from .body import Body, read
 from .content import Content, system_first
 from .errors import ApiError, of_turn, openai_shape
 from .gateway import Answer, Gateway, hint
+from .logprobs import of_chat
 from .sampling import (
     Effort,
     Sampling,
@@ -83,6 +84,15 @@ class Result(Body):
 Message = Annotated[System | User | Assistant | Result, Field(discriminator="role")]
 
 
+class Named(Body):
+    name: str
+
+
+class Choice(Body):
+    type: Literal["function"]
+    function: Named
+
+
 class TemplateArgs(Body):
     enable_thinking: bool | None = None
 
@@ -93,11 +103,12 @@ class ChatCompletion(Sampling):
     max_completion_tokens: int | None = Field(default=None, ge=1)
     stop: Stops = None
     n: Literal[1] = 1
-    logprobs: Literal[False] = False
+    logprobs: bool = False
+    top_logprobs: int = Field(default=0, ge=0, le=20)
     modalities: list[Literal["text"]] = Field(default=[])
     stream_options: StreamOptions = StreamOptions()
     tools: list[Tool] = Field(default=[])
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: Literal["auto", "none", "required"] | Choice = "auto"
     response_format: PlainText | JsonObject | JsonSchema = Field(
         default=PlainText(type="text"), discriminator="type"
     )
@@ -118,6 +129,8 @@ async def chat_completions(http: HttpRequest) -> Response:
 
 
 def request_of(body: ChatCompletion, entry: Entry) -> Request:
+    if body.top_logprobs and not body.logprobs:
+        raise ApiError(400, "'top_logprobs' needs 'logprobs': true.", param="top_logprobs")
     functions = [tool.function for tool in body.tools]
     return Request(
         model_id=entry.model_id,
@@ -132,9 +145,18 @@ def request_of(body: ChatCompletion, entry: Entry) -> Request:
         max_tokens=body.max_completion_tokens or body.max_tokens,
         reasoning_effort=level(body.reasoning_effort),
         schema=schema_of(body.response_format, body.tools, "response_format"),
-        calls=body.tool_choice == "auto",
+        logprobs=body.top_logprobs if body.logprobs else None,
+        calls=body.tool_choice != "none",
+        must_call=_must_call(body),
         **body.sampling(),
     )
+
+
+def _must_call(body: ChatCompletion) -> tuple[str, ...]:
+    names = [tool.function.name for tool in body.tools]
+    if isinstance(body.tool_choice, Choice):
+        return tools.must_call(names, body.tool_choice.function.name)
+    return tools.must_call(names) if body.tool_choice == "required" else ()
 
 
 def _template_messages(messages: list[Message]) -> list[dict[str, Any]]:
@@ -175,6 +197,7 @@ class _About:
             "model": entry.model_id,
         }
         self._with_usage = body.stream_options.include_usage
+        self._with_logprobs = body.logprobs
 
     def whole(self, answer: Answer) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": answer.text or None}
@@ -185,7 +208,8 @@ class _About:
         else:
             message["content"] = answer.text
         finish = OPENAI_FINISH[answer.finished.finish_reason]
-        choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": finish}
+        told = self._logprobs(answer.tokens)
+        choice = {"index": 0, "message": message, "logprobs": told, "finish_reason": finish}
         return {
             **self._head,
             "object": "chat.completion",
@@ -201,7 +225,7 @@ class _About:
                 if event is None:
                     yield ALIVE
                 elif isinstance(event, Text):
-                    yield self._chunk({"content": event.text})
+                    yield self._chunk({"content": event.text}, tokens=event.tokens)
                 elif isinstance(event, Reasoning):
                     yield self._chunk({"reasoning_content": event.text})
                 elif isinstance(event, ToolCall):
@@ -215,9 +239,15 @@ class _About:
             yield frame(openai_shape(of_turn(error)))
         yield DONE
 
-    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> bytes:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def _chunk(
+        self, delta: dict[str, Any], finish: str | None = None, tokens: Sequence[Token] = ()
+    ) -> bytes:
+        told = self._logprobs(tokens) if tokens else None
+        choice = {"index": 0, "delta": delta, "logprobs": told, "finish_reason": finish}
         return self._frame(choices=[choice])
+
+    def _logprobs(self, tokens: Sequence[Token]) -> dict[str, Any] | None:
+        return of_chat(tokens) if self._with_logprobs else None
 
     def _frame(self, **content: Any) -> bytes:
         return frame({**self._head, "object": "chat.completion.chunk", **content})

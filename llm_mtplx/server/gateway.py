@@ -20,6 +20,7 @@ from ..engine.protocol import (
     Request,
     Restored,
     Text,
+    Token,
     ToolCall,
 )
 from ..engine.streams import AsyncEventStream
@@ -39,6 +40,7 @@ class Answer:
     text: str = ""
     reasoning: str = ""
     calls: list[ToolCall] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)  # of the text, where asked for
 
 
 class About(Protocol):
@@ -50,9 +52,11 @@ class About(Protocol):
 
 
 class Gateway:
-    def __init__(self, engine: Engine, max_waiting: int) -> None:
+    def __init__(self, engine: Engine, max_waiting: int, timeout_s: float) -> None:
+        """``timeout_s``: what a turn may take, its waiting included; 0 for any time."""
         self.engine = engine
         self._max_waiting = max_waiting
+        self._timeout_s = timeout_s
 
     def entry(self, model: str) -> Entry:
         entry = find_entry(model)
@@ -84,7 +88,8 @@ class Gateway:
             persist=is_logging(),
         )
         try:
-            events = self.engine.astream(request, f"{salt} {hint or host}", ALIVE_S)
+            client = f"{salt} {hint or host}"
+            events = self.engine.astream(request, client, ALIVE_S, self._timeout_s)
         except MtplxError as error:
             raise of_turn(error) from None
         return Live(events, http)
@@ -128,17 +133,18 @@ class Live:
         return JSONResponse(about.whole(await self.whole()))
 
     async def whole(self) -> Answer:
-        text, reasoning, calls = [], [], []
+        text, reasoning, calls, tokens = [], [], [], list[Token]()
         async with self._watched():
             async for event in self._reading:
                 if isinstance(event, Text):
                     text.append(event.text)
+                    tokens += event.tokens
                 elif isinstance(event, Reasoning):
                     reasoning.append(event.text)
                 elif isinstance(event, ToolCall):
                     calls.append(event)
                 elif isinstance(event, Finished):
-                    return Answer(event, "".join(text), "".join(reasoning), calls)
+                    return Answer(event, "".join(text), "".join(reasoning), calls, tokens)
         raise AssertionError("a turn ends with Finished or an error")
 
     async def stream(

@@ -87,8 +87,14 @@ class Tool(Block):
 
 
 class Choice(Body):
-    type: Literal["auto", "none"]
+    type: Literal["auto", "none", "any"]
     disable_parallel_tool_use: bool = False  # ignored
+
+
+class NamedChoice(Body):
+    type: Literal["tool"]
+    name: str
+    disable_parallel_tool_use: bool = False  # ignored: it is one call anyway
 
 
 class Metadata(Body):
@@ -115,7 +121,7 @@ class Prompt(Sampling):
     messages: list[Message] = Field(min_length=1)
     system: Content = ""
     tools: list[Tool] = Field(default=[])
-    tool_choice: Choice = Choice(type="auto")
+    tool_choice: Choice | NamedChoice = Field(default=Choice(type="auto"), discriminator="type")
     thinking: Thinking = Thinking(type="adaptive")
     output_config: Output = Output()
     metadata: Metadata = Metadata()
@@ -172,9 +178,17 @@ def request_of(
         thinking_budget=thinking.budget_tokens if thinking.type == "enabled" else None,
         schema=wanted.definition if wanted is not None else None,
         reasoning_effort="xhigh" if effort == "max" else effort,
-        calls=body.tool_choice.type == "auto",
+        calls=body.tool_choice.type != "none",
+        must_call=_must_call(body),
         **body.sampling(),
     )
+
+
+def _must_call(body: Prompt) -> tuple[str, ...]:
+    names = [tool.name for tool in body.tools]
+    if isinstance(body.tool_choice, NamedChoice):
+        return tools.must_call(names, body.tool_choice.name)
+    return tools.must_call(names) if body.tool_choice.type == "any" else ()
 
 
 def _template_messages(body: Prompt) -> list[dict[str, Any]]:

@@ -87,6 +87,11 @@ class Tool(tools.Function):
     type: Literal["function"]
 
 
+class Choice(Body):
+    type: Literal["function"]
+    name: str
+
+
 class TextOptions(Body):
     format: PlainText | JsonObject | JsonFormat = Field(
         default=PlainText(type="text"), discriminator="type"
@@ -105,7 +110,7 @@ class CreateResponse(Sampling):
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
     tools: list[Tool] = Field(default=[])
-    tool_choice: Literal["auto", "none"] = "auto"
+    tool_choice: Literal["auto", "none", "required"] | Choice = "auto"
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
     truncation: Literal["disabled"] = "disabled"
@@ -135,9 +140,17 @@ def request_of(body: CreateResponse, entry: Entry) -> Request:
         max_tokens=body.max_output_tokens,
         reasoning_effort=level(body.reasoning.effort),
         schema=schema_of(body.text.format, body.tools, "text.format"),
-        calls=body.tool_choice == "auto",
+        calls=body.tool_choice != "none",
+        must_call=_must_call(body),
         **body.sampling(),
     )
+
+
+def _must_call(body: CreateResponse) -> tuple[str, ...]:
+    names = [tool.name for tool in body.tools]
+    if isinstance(body.tool_choice, Choice):
+        return tools.must_call(names, body.tool_choice.name)
+    return tools.must_call(names) if body.tool_choice == "required" else ()
 
 
 def _template_messages(body: CreateResponse) -> list[dict[str, Any]]:
@@ -183,6 +196,7 @@ def _template_messages(body: CreateResponse) -> list[dict[str, Any]]:
 
 
 def _head(entry: Entry, body: CreateResponse) -> dict[str, Any]:
+    choice = body.tool_choice
     return {
         "object": "response",
         "model": entry.model_id,
@@ -195,7 +209,7 @@ def _head(entry: Entry, body: CreateResponse) -> dict[str, Any]:
         "parallel_tool_calls": True,
         "previous_response_id": None,
         "store": False,
-        "tool_choice": body.tool_choice,
+        "tool_choice": choice.model_dump() if isinstance(choice, Choice) else choice,
         "tools": [tool.model_dump(exclude_none=True) for tool in body.tools],
         "truncation": body.truncation,
     }

@@ -26,12 +26,14 @@ class Http:
         require_key: bool,
         hosts: Sequence[str],
         max_waiting: int,
+        timeout_s: float,
     ) -> None:
         app = create_app(
             engine,
             require_key=require_key or not is_loopback(host),
             hosts=hosts,
             max_waiting=max_waiting,
+            timeout_s=timeout_s,
         )
         self._server = _Server(
             uvicorn.Config(

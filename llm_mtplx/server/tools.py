@@ -40,6 +40,17 @@ def template_args(entry_path: Any, functions: Iterable[Function]) -> dict[str, A
     return {"tools": tools}
 
 
+def must_call(functions: Iterable[str], wanted: str | None = None) -> tuple[str, ...]:
+    """Of which functions one must be called: ``wanted`` or, without it, any of ``functions``."""
+    names = tuple(dict.fromkeys(functions))
+    if not names:
+        why = "'tool_choice' asks for a call, and there are no 'tools'."
+        raise ApiError(400, why, param="tool_choice")
+    if wanted is not None and wanted not in names:
+        raise ApiError(400, f"'tool_choice': no tool is called {wanted!r}.", param="tool_choice")
+    return names if wanted is None else (wanted,)
+
+
 def arguments(text: str, where: str) -> dict[str, Any]:
     """What a client sends back as the arguments of an earlier call."""
     try:

@@ -17,6 +17,7 @@ from .acceptance import Verdict, accept_greedy, accept_sampled
 from .distributions import Candidates, Distribution, Sampling
 from .draws import Draws
 from .head import MTPHead
+from .logprobs import Logprobs
 from .masks import Masks
 from .penalties import Penalties, PenaltySettings
 from .recurrent import Tape
@@ -69,6 +70,7 @@ class Decoder:
         state: State | None = None,
         draft_sampling: Sampling | None = None,
         masks: Masks | None = None,
+        logprobs: Logprobs | None = None,
     ) -> None:
         """``draft_sampling``: how drafts are drawn, where not as the tokens themselves. It changes
         how many are accepted, never the law; a greedy request drafts greedily."""
@@ -79,6 +81,7 @@ class Decoder:
         self.draws = draws
         self.penalties = penalties or Penalties(PenaltySettings())
         self.masks = masks
+        self.logprobs = logprobs
         self._state = state or State.empty(trunk, head)
         self._ahead: Ahead | None = None
         self.primary: int | None = None  # emitted, not yet forwarded
@@ -129,9 +132,10 @@ class Decoder:
     def first(self) -> int:
         """The token after the prefilled ids: emitted, and the first primary."""
         assert self._state.hidden is not None, "prefill first"
-        _, verdict = self._judge([], [], self._logits(self._state.hidden))
+        logits = self.trunk.logits(self._state.hidden)[0]
+        _, verdict = self._judge([], [], self._shaped(logits))
         self.primary = verdict.next_token
-        self._emitted([self.primary])
+        self._emitted([self.primary], logits)
         return self.primary
 
     def force(self, tokens: list[int]) -> None:
@@ -145,20 +149,20 @@ class Decoder:
         self.primary = last
         self._emitted(tokens)
 
-    def _logits(self, hidden: mx.array, drafts: Sequence[mx.array] = ()) -> mx.array:
-        """The trunk's hidden rows [1, T, H] -> logits [T, V], shaped."""
-        return self._shaped(self.trunk.logits(hidden)[0], drafts)
-
-    def _shaped(self, logits: mx.array, drafts: Sequence[mx.array]) -> mx.array:
-        """Logits [T, V] of trunk or head so far shaped as is done on the device. The last row
-        follows all ``drafts``, the row above it all but one."""
+    def _shaped(self, logits: mx.array, drafts: Sequence[mx.array] = ()) -> mx.array:
+        """``logits`` [T, V], the trunk's or the head's, so far shaped as is done on the device.
+        The last row follows all ``drafts``, the row above it all but one.
+        """
         logits = self.penalties.apply(logits, drafts)
         return logits if self.masks is None else self.masks.apply(logits, drafts)
 
-    def _emitted(self, tokens: list[int]) -> None:
+    def _emitted(self, tokens: list[int], logits: mx.array | None = None) -> None:
+        """``logits``: what the trunk chose them from, a row each; None where it did not."""
         self.penalties.emitted(tokens)
         if self.masks is not None:
             self.masks.emitted(tokens)
+        if self.logprobs is not None:
+            self.logprobs.add(tokens, logits)
 
     def round(self, depth: int, room: int, ends: Callable[[int], bool]) -> Round:
         """Draft ``depth`` tokens, verify them, emit at most ``room`` >= 1.
@@ -176,8 +180,8 @@ class Decoder:
         tape = Tape() if depth or self.hold is not None else None
         tokens = mx.concatenate([mx.array([primary], dtype=mx.uint32), *drafts])[None]
         hidden = self.trunk.forward(tokens, state.cache, tape)
-        logits = self._logits(hidden, drafts)
-        drafted, verdict = self._judge(drafts, proposals, logits)
+        logits = self.trunk.logits(hidden)[0]
+        drafted, verdict = self._judge(drafts, proposals, self._shaped(logits, drafts))
 
         accepted = drafted[: verdict.accepted]
         emitted = [*accepted, verdict.next_token]
@@ -187,12 +191,13 @@ class Decoder:
                 break
         self._keep(primary, accepted, hidden, tape, drafted=depth)
         self.primary = emitted[-1] if len(emitted) > len(accepted) else None
-        self._emitted(emitted)
+        self._emitted(emitted, logits)
         return Round(emitted, depth, verdict.accepted)
 
     @property
     def _next_is_argmax(self) -> bool:
-        return self.sampling.greedy and self.penalties.off and self.masks is None
+        shaped = not self.penalties.off or self.masks is not None
+        return self.sampling.greedy and not shaped and self.logprobs is None
 
     def _plain_round(self, primary: int, room: int) -> Round:
         """One greedy token. The next forward is begun before this token is read, so that the

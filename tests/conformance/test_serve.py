@@ -71,10 +71,10 @@ def test_there_is_one_engine_and_it_ends_by_itself(user_path: Path) -> None:
 
 def test_service_files_start_the_same(user_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LLM_MTPLX_CACHE_MAX_SIZE", "100% of <5G>")
-    options = ["--no-http", "--unload-after", "90s"]
+    options = ["--no-http", "--timeout", "10m", "--unload-after", "90s"]
     told = plistlib.loads(mtplx("serve", *options, "--print-service", "launchd").stdout.encode())
     command = told["ProgramArguments"]
-    assert command == [*SERVE, "--no-http", "--unload-after", "90.0"]
+    assert command == [*SERVE, "--no-http", "--timeout", "600.0", "--unload-after", "90.0"]
     # It must find the same place as llm in this shell.
     assert told["EnvironmentVariables"]["LLM_USER_PATH"] == str(user_path)
     assert told["EnvironmentVariables"]["LLM_MTPLX_CACHE_MAX_SIZE"] == "100% of <5G>"

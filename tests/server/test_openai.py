@@ -3,8 +3,15 @@
 import json
 from typing import Any
 
+import mlx.core as mx
+import numpy as np
 import openai
 import pytest
+
+from llm_mtplx.catalog.folder import inspect
+from llm_mtplx.chat.tokenizer import ChatTokenizer
+from llm_mtplx.demo import MODEL_DIR
+from llm_mtplx.engine.load_trunk import load_trunk
 
 MODEL = "mtplx-demo"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -185,6 +192,64 @@ def test_a_prompt_as_it_stands(oai: openai.OpenAI) -> None:
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
 
 
+@pytest.fixture(scope="module")
+def plain() -> Any:
+    """The demo model's log-probabilities [ids, V] by mlx-lm's own forward."""
+    model = load_trunk(inspect(MODEL_DIR))[0].model
+
+    def forward(ids: list[int]) -> np.ndarray:
+        logits = np.array(model(mx.array([ids]))[0].astype(mx.float32), np.float64)
+        return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+    return forward
+
+
+def test_logprobs_are_those_of_a_plain_forward(oai: openai.OpenAI, plain: Any) -> None:
+    tokenizer = ChatTokenizer(MODEL_DIR)
+    prompt = tokenizer.encode(tokenizer.render(QUESTION, {}))
+    options = {"logprobs": True, "top_logprobs": 3}
+    whole = ask(oai, **options).choices[0]
+    told = whole.logprobs.content
+    assert b"".join(bytes(token.bytes) for token in told) == whole.message.content.encode()
+    ids = [tokenizer.token_bytes.index(bytes(token.bytes)) for token in told]
+    for row, token, at in zip(plain([*prompt, *ids])[len(prompt) - 1 :], ids, told, strict=False):
+        np.testing.assert_allclose(at.logprob, row[token], atol=1e-4)
+        best = [top.logprob for top in at.top_logprobs]
+        np.testing.assert_allclose(best, np.sort(row)[::-1][:3], atol=1e-4)
+        assert tokenizer.token_bytes[row.argmax()] == bytes(at.top_logprobs[0].bytes)
+    streamed_ = []
+    for chunk in ask(oai, **options, stream=True):
+        (choice,) = chunk.choices
+        listed = choice.logprobs.content if choice.logprobs else []
+        assert "".join(token.token for token in listed) == (choice.delta.content or "")
+        streamed_ += listed
+    assert streamed_ == told
+    assert ask(oai).choices[0].logprobs is None
+
+
+def test_logprobs_of_a_prompt_as_it_stands(oai: openai.OpenAI, plain: Any) -> None:
+    tokenizer = ChatTokenizer(MODEL_DIR)
+    prompt = tokenizer.render(QUESTION, {})
+    ids = tokenizer.encode(prompt)
+    options = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 20}
+    whole = oai.completions.create(**options, logprobs=2).choices[0]
+    told = whole.logprobs
+    assert "".join(told.tokens) == whole.text
+    for token, offset in zip(told.tokens, told.text_offset, strict=True):
+        assert whole.text[offset:].startswith(token)
+    made = [tokenizer.token_bytes.index(token.encode()) for token in told.tokens]
+    rows = plain([*ids, *made])[len(ids) - 1 :]
+    want = [row[token] for row, token in zip(rows, made, strict=False)]
+    np.testing.assert_allclose(told.token_logprobs, want, atol=1e-4)
+    assert all(2 <= len(top) <= 3 for top in told.top_logprobs)
+    parts = [
+        chunk.choices[0] for chunk in oai.completions.create(**options, logprobs=2, stream=True)
+    ]
+    assert [t for part in parts if part.logprobs for t in part.logprobs.tokens] == told.tokens
+    offsets = [at for part in parts if part.logprobs for at in part.logprobs.text_offset]
+    assert offsets == told.text_offset
+
+
 def test_models(oai: openai.OpenAI) -> None:
     assert [model.id for model in oai.models.list()] == [MODEL, "mtplx/models/endless"]
     assert oai.models.retrieve("mtplx/models/endless").id == "mtplx/models/endless"
@@ -230,9 +295,12 @@ def test_a_tool_round_of_responses(oai: openai.OpenAI, stream: bool) -> None:
     ("options", "param"),
     [
         ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"top_logprobs": 21, "logprobs": True}, "top_logprobs"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
-        ({"tool_choice": "required", "tools": [WEATHER]}, "tool_choice"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tool_choice": "sometimes", "tools": [WEATHER]}, "tool_choice"),
+        ({"tool_choice": {"type": "function", "function": {"name": "g"}}}, "tool_choice"),
         ({"temperature": -1}, "temperature"),
         ({"stop": [""]}, "stop"),
         ({"max_tokens": 0}, "max_tokens"),

@@ -4,7 +4,9 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -185,19 +187,40 @@ def test_who_waits_to_write_looks_often(tmp_path: Path, monkeypatch: pytest.Monk
     holder.close()
 
 
-def test_a_file_system_without_wal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from llm_mtplx.coldstore import schema
+class WithoutWal(sqlite3.Connection):
+    """As on a file system that has no memory to share: SQLite says which mode it stays in."""
 
-    def refuse_wal(sql: sqlite3.Connection) -> str:
-        return str(sql.execute("PRAGMA journal_mode = delete").fetchone()[0])
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement == "PRAGMA journal_mode = wal":
+            statement = "PRAGMA journal_mode"
+        return super().execute(statement, *values)
 
-    monkeypatch.setattr("llm_mtplx.coldstore.connection.use_journal", refuse_wal)
-    path = make(tmp_path)
-    assert not path.with_name("manifest.sqlite-wal").exists()
-    assert schema.use_journal is not refuse_wal
+
+class FailingWal(sqlite3.Connection):
+    """Where trying it is an error."""
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement == "PRAGMA journal_mode = wal":
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+        return super().execute(statement, *values)
+
+
+@pytest.mark.parametrize("factory", [WithoutWal, FailingWal])
+def test_a_file_system_without_wal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, factory: type[sqlite3.Connection]
+) -> None:
+    monkeypatch.setattr("sqlite3.connect", partial(sqlite3.connect, factory=factory))
     with opened(tmp_path) as store:
+        write(store, ONE, "one")
+        assert not (store.path / "manifest.sqlite-wal").exists()
+        with opened(tmp_path) as other:
+            write(other, TWO, "two")
         assert restore(store, ONE)[0].position == 700
+        assert restore(store, TWO)[0].position == 600
         assert store.forget("one").wal_truncated
+        assert restore(store, TWO)[0].position == 600
 
 
 def test_a_manifest_that_seems_read_only_is_replaced(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import json
 import os
 import random
 import shutil
+import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits, store_root
+from llm_mtplx.coldstore.reader import OpenFile, read_head
 from llm_mtplx.coldstore.reasons import StoreError
 from llm_mtplx.coldstore.upkeep import Upkeep
 
@@ -116,6 +119,56 @@ def test_eight_processes_go_on_begin_and_forget_while_others_clean(tmp_path: Pat
         assert store.report().announced == 0
     assert (outside / "file").read_text() == "stays"
     assert not files(tmp_path, ".*")
+
+
+def keep_saving(cache_dir: Path, number: int, turn: int, told: int) -> None:
+    """Turn after turn of one conversation; a byte for each that was saved."""
+    store = ColdStore(cache_dir, PATIENT)
+    while True:
+        ids = line_of(number, turn)
+        restore(store, ids)
+        write(store, ids, f"talk {number}")
+        assert store.report().drops == {}
+        os.write(told, b"x")
+        turn += 1
+
+
+def line_of(number: int, turns: int) -> list[int]:
+    return [*SYSTEM, *tokens(90 * turns, number)]
+
+
+def test_processes_killed_at_any_time_under_load_lose_the_turn_in_flight(tmp_path: Path) -> None:
+    draw = random.Random(1)
+    saved = [0] * 4
+    for _ in range(6):
+        children = []
+        for number, turns in enumerate(saved):
+            told, telling = os.pipe()
+            pid = fork(lambda n=number, t=turns, w=telling: keep_saving(tmp_path, n, t + 1, w))
+            os.close(telling)
+            children.append((number, pid, told))
+        for number, pid, told in children:
+            saved[number] += len(os.read(told, 1))
+            time.sleep(draw.uniform(0.0, 0.05))
+            os.kill(pid, signal.SIGKILL)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+            while more := os.read(told, 4096):
+                saved[number] += len(more)
+            os.close(told)
+        with opened(tmp_path) as store:
+            for number, turns in enumerate(saved):
+                ids = line_of(number, turns)
+                assert restore(store, ids)[0].position == len(ids)
+            assert not any(store.report().misses)
+    with opened(tmp_path) as store:
+        write(store, tokens(300), "after")
+        assert store.flush(WAIT)
+    with opened(tmp_path) as store:
+        assert store.report().announced == 0
+    assert not files(tmp_path, ".*")
+    for path in files(tmp_path, "*.[ks][vt]"):
+        with path.open("rb") as file:
+            OpenFile(file.fileno(), read_head(file.fileno()), 0).verify()
 
 
 def fork(action: Callable[[], None]) -> int:

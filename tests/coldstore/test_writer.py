@@ -213,6 +213,17 @@ def test_a_kill_at_any_step_loses_at_most_the_turn_in_flight(tmp_path: Path) -> 
         assert not list((cache_dir / "sessions-v1" / "writers").iterdir())
 
 
+def test_a_writer_whose_lock_is_gone_is_dead(tmp_path: Path) -> None:
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+    with opened(tmp_path) as store:
+        store._manifest.announce("block", [bytes(32)], "0" * 32)
+        assert store.report().announced == 1
+        save_turn(store, tokens(300, seed=1))
+    with opened(tmp_path) as store:
+        assert store.report().announced == 0
+
+
 def test_what_was_committed_before_a_kill_is_not_written_again(tmp_path: Path) -> None:
     def child() -> None:
         count = 0

@@ -53,6 +53,15 @@ def test_json(cache_dir: Path) -> None:
     assert json.loads(llm("gc", "--json").output)["garbage_bytes"] == 0
 
 
+def test_a_lost_entry_is_told_and_written_again(cache_dir: Path) -> None:
+    entry = files(cache_dir, "*.json")[0]
+    entry.unlink()
+    assert "1 files of entries are gone; --apply writes them again." in llm("gc").output
+    assert "Wrote 1 files of entries again." in llm("gc", "--apply").output
+    assert entry.exists()
+    assert "entries are gone" not in llm("gc").output
+
+
 def test_where_nothing_is_stored() -> None:
     assert llm("gc").output == "Nothing is stored.\n"
     assert json.loads(llm("gc", "--json").output).keys() == {"dir"}

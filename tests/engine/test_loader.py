@@ -54,6 +54,12 @@ class Other:
         self._alive = False
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that is none too many ends the test, not the day."""
+    monkeypatch.setattr(loader, "WAIT_S", WAIT)
+
+
 @pytest.fixture
 def other() -> Iterator[Callable[[Callable[[], object]], Other]]:
     started: list[Other] = []
@@ -183,7 +189,7 @@ def test_a_child_does_not_wait_for_the_parent_that_may_wait_for_it(big: Path) ->
 
     def child() -> None:
         with pytest.raises(EngineError, match=f"loaded by process {os.getppid()}.*End that"):
-            take(big)
+            take(big, notice=pytest.fail)  # not even for a moment
 
     assert in_child(child) == 0
 
@@ -198,7 +204,7 @@ def test_two_that_hold_what_the_other_wants(
     assert take(second)
     try:
         with pytest.raises(EngineError, match="big is loaded by process"):
-            take(big)
+            take(big, notice=pytest.fail)
     finally:
         release(second)
 

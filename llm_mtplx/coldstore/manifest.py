@@ -112,7 +112,8 @@ class Manifest:
                 _insert_checkpoint(sql, row)
                 _check_line(sql, row)
             else:
-                used = "UPDATE checkpoints SET used = ? WHERE key = ?"
+                # With `parent` its index is written too: SQLite finds out where that is damaged.
+                used = "UPDATE checkpoints SET used = ?, parent = parent WHERE key = ?"
                 if not sql.execute(used, (entry.created, key)).rowcount:
                     raise StoreError("line_gone", "the checkpoint was removed meanwhile")
             _insert_entry(sql, entry)

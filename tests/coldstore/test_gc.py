@@ -189,6 +189,27 @@ def test_what_a_living_writer_has_announced_stays(tmp_path: Path, clock: Clock) 
     assert store.close(WAIT)
 
 
+def test_a_block_that_another_is_about_to_save_too_stays(tmp_path: Path, clock: Clock) -> None:
+    """Its row, of a turn that was interrupted, is garbage; its file is there for both."""
+    gate = Gate("installed")
+    store = ColdStore(tmp_path, failpoint=gate)
+    store.save(save_of(IDS))
+    assert gate.reached.wait(WAIT)
+    with opened(tmp_path) as other:
+        other.save(save_of(IDS, blocks=[0], checkpoint=False))
+        assert other.flush(WAIT)
+    age(tmp_path, clock)
+    clock.now += HOUR
+    report = plan(tmp_path)
+    assert found(report) == {"unreachable_blocks": 1}
+    assert apply(tmp_path, report).kept == 1
+    gate.opened.set()
+    assert store.flush(WAIT)
+    assert store.report().drops == {}
+    assert restore(store, IDS)[0].position == 700
+    assert store.close(WAIT)
+
+
 def test_a_killed_writer_s_work_is_removed(tmp_path: Path) -> None:
     def child() -> None:
         gate = Gate("temp_written")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from llm_mtplx.coldstore import ColdStore, StoreLimits
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.schema import MIGRATIONS, check_schema, migrate
@@ -85,6 +86,28 @@ def test_a_lost_manifest_is_rebuilt_and_nothing_is_wiped(
         assert store.report().set_aside == (0 if loss in (delete, empty) else 1)
         assert not store.report().rebuilding
     assert {p: p.read_bytes() for p in files(tmp_path)} == before
+
+
+def test_a_save_finds_out_that_an_index_of_the_manifest_is_damaged(tmp_path: Path) -> None:
+    """The rows are right, and one of them is not found any more."""
+    path = make(tmp_path)
+    sql = sqlite3.connect(path)
+    query = "SELECT rootpage, page_size FROM sqlite_master, pragma_page_size WHERE name = ?"
+    page, size = sql.execute(query, ("checkpoints_of",)).fetchone()
+    sql.close()
+    data = bytearray(path.read_bytes())
+    at = data.index(Chain(FINGERPRINT, ONE).key(2), (page - 1) * size, page * size)
+    data[at] ^= 1
+    path.write_bytes(data)
+    with opened(tmp_path) as store:
+        assert store.lookup(FINGERPRINT, ONE).position == 300
+        store.save(save_of(ONE, "one", []))
+        assert store.flush(WAIT)
+        assert store.report().drops == {"store_unavailable": 1}
+        store.lookup(FINGERPRINT, ONE)
+        assert store.reconciled(WAIT)
+        assert restore(store, ONE)[0].position == 700
+        assert store.report().set_aside == 1
 
 
 def test_a_rebuild_takes_no_file_at_its_name(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from .lines import (
     tokens,
     write,
 )
+from .test_writer import Gate
 
 SYSTEM = tokens(2 * BLOCK)
 ONE = [*SYSTEM, *tokens(700, seed=1)]
@@ -173,6 +174,22 @@ def test_a_file_announced_by_a_living_writer_is_left_to_it(tmp_path: Path) -> No
         write(other, TWO, "two")
         assert restore(other, TWO)[0].position == len(TWO)
         assert other.close(WAIT)
+
+
+def test_what_another_is_about_to_save_too_is_left_to_it(tmp_path: Path) -> None:
+    """Both found it missing: one had saved it, and forgets it, before the other was done."""
+    gate = Gate("installed")
+    other = ColdStore(tmp_path, failpoint=gate)
+    other.save(save_of(ONE, "two"))
+    assert gate.reached.wait(WAIT)
+    with opened(tmp_path) as store:
+        write(store, ONE, NAME)
+        assert store.forget(NAME).conversations == 1
+    gate.opened.set()
+    assert other.flush(WAIT)
+    assert other.report().drops == {}
+    assert restore(other, ONE)[0].position == len(ONE)
+    assert other.close(WAIT)
 
 
 def test_no_log_tells_ids(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

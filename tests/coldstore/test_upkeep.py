@@ -179,6 +179,8 @@ def test_one_process_works_at_a_time(aged: Path) -> None:
     assert (aged / "sessions-v1" / LOCK).stat().st_mode & 0o777 == 0o600
 
 
+# From Python 3.12 on, forking beside other threads warns.
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_a_child_forked_meanwhile_does_not_keep_others_from_working(aged: Path) -> None:
     root = StoreRoot(aged)
     waiting, ended = os.pipe()

@@ -58,7 +58,7 @@ def check_schema(connection: sqlite3.Connection) -> bool:
         if connection.in_transaction:
             connection.execute("COMMIT")
     if unknown := applied - MIGRATIONS.keys():
-        raise UnreadableManifest(f"made by a later version: {', '.join(sorted(unknown))}")
+        raise UnreadableManifest(f"made by a later version: {', '.join(map(str, unknown))}")
     return applied == MIGRATIONS.keys()
 
 

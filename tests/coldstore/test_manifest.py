@@ -57,6 +57,13 @@ def from_the_future(path: Path) -> None:
     sql.close()
 
 
+def of_no_version(path: Path) -> None:
+    """As one damaged byte makes it."""
+    with sqlite3.connect(path) as sql:
+        sql.execute("UPDATE migrations SET name = NULL")
+    sql.close()
+
+
 def of_another_program(path: Path) -> None:
     path.unlink()
     with sqlite3.connect(path) as sql:
@@ -64,7 +71,16 @@ def of_another_program(path: Path) -> None:
     sql.close()
 
 
-LOSSES = [delete, garble, garble_pages, truncate, empty, from_the_future, of_another_program]
+LOSSES = [
+    delete,
+    garble,
+    garble_pages,
+    truncate,
+    empty,
+    from_the_future,
+    of_no_version,
+    of_another_program,
+]
 
 
 @pytest.mark.parametrize("loss", LOSSES)

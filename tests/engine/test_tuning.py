@@ -14,7 +14,7 @@ from llm_mtplx.engine.depths import Measured, save
 from llm_mtplx.engine.tuning import record_key, recorded_depth
 from llm_mtplx.settings import tuning_path
 
-from ..folders import copy_demo, demo_weights, save_random_model, trunk_of
+from ..folders import copy_demo, demo_weights, trunk_of
 from ..folders import save as save_weights
 
 
@@ -72,17 +72,17 @@ def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch
         assert result.exit_code == 0, result.output
         return result.stdout
 
-    folder = save_random_model(tmp_path / "acme" / "random")
-    ok("mtplx", "add", str(folder), "-a", "random")
+    folder = copy_demo(tmp_path / "acme" / "demo")
+    ok("mtplx", "add", str(folder), "-a", "demo")
     few = ("--tokens", "8", "--repeats", "1", "--depths", "2")
-    report = json.loads(ok("mtplx", "tune", "random", *few, "--json"))
+    report = json.loads(ok("mtplx", "tune", "demo", *few, "--json"))
     assert report["samples"].keys() == {"0", "2"}
     assert all(len(taken) == 1 and taken[0] > 0 for taken in report["samples"].values())
     (record,) = json.loads(tuning_path().read_text()).values()
     assert report["depth"] == record["depth"]
     # Whichever won here: the saved one is what counts.
     tuning_path().write_text(json.dumps({record_key(inspect(folder)): {**record, "depth": 2}}))
-    ok("-m", "random", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
+    ok("-m", "demo", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
     log = json.loads(ok("logs", "--json", "-n", "1"))[0]
     assert log["response_json"]["mtp"]["depth"] == 2
 

@@ -67,27 +67,18 @@ def main() -> None:
     parser.add_argument("--peer-clients", type=int, nargs="*", default=[1, 4])
     parser.add_argument("--peer-turns", type=int, default=6)
     parser.add_argument("--peer-tokens", type=int, default=48)
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--out", type=Path, help="parts that are not measured stay as they are")
     args = parser.parse_args()
+    report = json.loads(args.out.read_text()) if args.out and args.out.exists() else {}
+    report |= {"machine": machine(), "versions": facts()["versions"]}
     with tempfile.TemporaryDirectory() as home:
         os.environ |= {"LLM_USER_PATH": home, "LLM_MTPLX_BLAS": BLAS, **bytecode_in(Path(home))}
-        report = {"machine": machine(), "versions": facts()["versions"]}
-        wide = Path(home) / "wide"
-        run_python("benchmarks.load", "--task", "save", "--folder", str(wide))
-        run_python("llm", "mtplx", "add", str(wide), "--alias", "wide")
-        report["calls"] = calls(args.repeats)
-        with ours() as address:
-            report["per_token"] = per_token(address, args.repeats)
-            report["many"] = crowd(address, args.clients, args.turns)
-            with theirs() as peer:
-                report["peer"] = [
-                    {"model": model, **run}
-                    for model, name, folder in (("demo", MODEL, MODEL_DIR), ("320MB", "wide", wide))
-                    for run in against(address, peer, name, folder, args)
-                ]
-    print(json.dumps(report, indent=2))
-    if args.out:
-        args.out.write_text(json.dumps(report, indent=2) + "\n")
+        for part in args.parts:
+            report[part] = PARTS[part](args)
+            print(part, json.dumps(report[part], indent=2))
+            if args.out:
+                args.out.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def run_python(*args: str) -> None:
@@ -142,12 +133,12 @@ def first_output_s(*args: str) -> float:
     return took
 
 
-def calls(repeats: int) -> dict[str, Any]:
+def calls(args: argparse.Namespace) -> dict[str, Any]:
     """``llm -c`` with and without a resident engine, and ``llm --help``, in turn."""
     first_output_s("-m", MODEL, "My name is Tamsin.", "-s", SYSTEM)
     took: dict[str, list[float]] = {"help": [], "attached": [], "not_attached": []}
     goes_on = ("-c", "What is my name?")
-    for _ in range(repeats):
+    for _ in range(args.repeats):
         took["help"].append(first_output_s("--help"))
         took["not_attached"].append(first_output_s(*goes_on))
         with ours("--no-http"):
@@ -161,8 +152,13 @@ def calls(repeats: int) -> dict[str, Any]:
     }
 
 
-def per_token(address: str, repeats: int) -> dict[str, Any]:
+def per_token(args: argparse.Namespace) -> dict[str, Any]:
     """Milliseconds between the first and the last token of one answer, a token."""
+    with ours() as address:
+        return _per_token(address, args.repeats)
+
+
+def _per_token(address: str, repeats: int) -> dict[str, Any]:
     ways: dict[str, Any] = {
         "engine": lambda: _events_ms(shared_engine().stream(_request())),
         "attached": lambda: _events_ms(Attachment(connect(), _request())),
@@ -236,9 +232,14 @@ def send(address: str, asked: dict[str, Any], client: str = "") -> Turn:
     }
 
 
-def crowd(address: str, clients: int, turns: int) -> dict[str, Any]:
+def crowd(args: argparse.Namespace) -> dict[str, Any]:
     """Clients that all talk at once, each with a name of its own and one system prompt."""
+    with ours() as address:
+        send(address, {"model": MODEL, "messages": STORY})  # loads the model
+        return _crowd(address, args.clients, args.turns)
 
+
+def _crowd(address: str, clients: int, turns: int) -> dict[str, Any]:
     def talk(number: int) -> Iterator[Turn]:
         said: Messages = [{"role": "system", "content": SYSTEM}]
         for turn in range(turns):
@@ -283,10 +284,24 @@ def together(talks: Sequence[Callable[[], Iterator[Turn]]]) -> dict[str, Any]:
     }
 
 
+def peer(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """This server and mlx_lm.server, on the demo model and on it widened to 320 MB."""
+    with tempfile.TemporaryDirectory() as scratch:
+        wide = Path(scratch) / "wide"
+        run_python("benchmarks.load", "--task", "save", "--folder", str(wide))
+        run_python("llm", "mtplx", "add", str(wide), "--alias", "wide")
+        with ours() as address, theirs() as other:
+            return [
+                {"model": model, **run}
+                for model, name, folder in (("demo", MODEL, MODEL_DIR), ("320MB", "wide", wide))
+                for run in against(address, other, name, folder, args)
+            ]
+
+
 def against(
     address: str, peer: str, model: str, folder: Path, args: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    """The same requests to this server and to mlx_lm.server, one after the other."""
+    """The same requests to both servers, one after the other."""
     servers = {"llm-mtplx": (address, model), "mlx_lm.server": (peer, str(folder))}
     limits = {"temperature": 0, "max_tokens": args.peer_tokens}
     for server, name in servers.values():  # loads the model
@@ -310,7 +325,7 @@ def script(request: Request, name: str, turns: int) -> list[Messages]:
         question = f"My name is {name}. Count from {turn + 1} to {turn + 40}."
         said.append({"role": "user", "content": question})
         requests.append(list(said))
-        events = shared_engine().stream(replace(request, messages=list(said), cache="off"))
+        events = shared_engine().stream(replace(request, messages=list(said), persist=False))
         answer = "".join(event.text for event in events if isinstance(event, Text))
         said.append({"role": "assistant", "content": answer})
     return requests
@@ -322,6 +337,14 @@ def replay(
     name = requests[0][-1]["content"]
     for messages in requests:
         yield send(server, {"model": model, "messages": messages, **limits}, name)
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], Any]] = {
+    "calls": calls,
+    "per_token": per_token,
+    "many": crowd,
+    "peer": peer,
+}
 
 
 if __name__ == "__main__":

@@ -66,11 +66,6 @@ def continue_table() -> str:
     return _table(rows)
 
 
-def restore_figures() -> dict[str, Any]:
-    """The other results of the restore benchmark."""
-    return _results("restore")
-
-
 def turn_words() -> str:
     """What turns write and a miss takes, in words."""
     told = _results("restore")
@@ -95,19 +90,36 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def decode_machine() -> str:
-    """What the decode results were measured on."""
-    return measured_on("decode-openblas-1")
-
-
 def measured_on(name: str) -> str:
     """What the results of that name were measured on."""
     told = _results(name)
     machine, versions = told["machine"], told["versions"]
-    return (
+    words = (
         f"{machine['cpu']}, {machine['cores']} cores, {machine['os'].split()[0]}, "
         f"mlx {versions['mlx']}, mlx-lm {versions['mlx-lm']}"
     )
+    return f"{words}, mtplx {told['mtplx']}" if "mtplx" in told else words
+
+
+def load_lines() -> str:
+    """Loading by step, reading a large tokenizer, and prefill, beside mlx-lm."""
+    told = _results("load")
+    ours, theirs, tokenizer = told["load"]["llm-mtplx"], told["load"]["mlx-lm"], told["tokenizer_s"]
+    rows = [("step, milliseconds", "llm-mtplx", "mlx-lm")]
+    for step, spent in ours.items():
+        rows.append((step, f"{spent:.0f}", f"{theirs[step]:.0f}" if step in theirs else ""))
+    lines = [
+        f"A tokenizer of 248,320 tokens is read in {tokenizer['llm-mtplx']:.1f} s, by mlx-lm in"
+        f" {tokenizer['mlx-lm']:.1f} s."
+    ]
+    for length, rates in told["prefill"]["tokens_per_s"].items():
+        base = rates["mlx-lm"]
+        lines.append(
+            f"Of {length} tokens: {base:.0f} a second in mlx-lm, "
+            f"{rates['llm-mtplx without head'] / base:.2f} times that in llm-mtplx without the "
+            f"head's history, {rates['llm-mtplx'] / base:.2f} with it."
+        )
+    return "\n".join([_table(rows), *lines]) + "\n"
 
 
 def serve_lines() -> str:
@@ -123,19 +135,19 @@ def serve_lines() -> str:
         f" server. {many['clients']} clients with {many['turns']} turns each lost none of"
         f" {many['answered']} requests; the slowest waited {many['slowest_to_median_client']:.2f}"
         f" times as long as the median, and {100 * many['cached_share']:.0f} % of the prompts were"
-        " not read again. The same conversations, one server after the other:"
+        " not read again. The same requests to both servers, one after the other:"
     )
-    rows = [("4 clients, 8 turns each", "seconds", "tokens/s", "first token, p95", "cached")]
-    for name, run in told["peer"].items():
-        cells = [f"{run['seconds']:.1f}", f"{run['tokens_per_s']:.1f}"]
-        cells += [f"{run['first_token_p95_s']:.2f} s", f"{100 * run['cached_share']:.0f} %"]
-        rows.append((name, *cells))
+    rows = [("model", "clients", "server", "tokens", "tokens/s", "first token, p95", "cached")]
+    for run in told["peer"]:
+        cells = [run["model"], f"{run['clients']}", run["server"], f"{run['tokens']:,}"]
+        cells += [f"{run['tokens_per_s']:.1f}", f"{run['first_token_p95_s']:.2f} s"]
+        rows.append((*cells, f"{100 * run['cached_share']:.0f} %"))
     return f"{words}\n\n{_table(rows)}"
 
 
 def store_lines() -> str:
     """What the store costs and what a conversation writes, from the committed results."""
-    told = json.loads((RESULTS / "store.json").read_text())
+    told = _results("store")
     opening, codec, talk = told["opening"], told["codec"], told["conversation"]
     times, rates = opening["open_and_lookup_ms"], codec["gb_per_s"]
     lines = [

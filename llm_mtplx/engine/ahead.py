@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..sessions.keeper import Keeper
-from ..sessions.session import UNKNOWN, Checkpoint, go_back
+from ..sessions.session import UNKNOWN, Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
 from ..speculative.draws import Draws
@@ -27,7 +27,7 @@ class Ahead:
 
 
 def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bool]) -> None:
-    """Keep the state after ``ahead.ids`` in RAM, unless somebody comes in between."""
+    """Keep the state after ``ahead.ids`` in RAM, or as far as it came when somebody comes."""
     request = ahead.request
     # A lookup leaves at least one token to forward.
     taken = keeper.take(
@@ -38,16 +38,12 @@ def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bo
         "on",
         persist=False,
     )
-    session, checkpoint = taken.loan.session, taken.loan.checkpoint
+    session, position = taken.loan.session, taken.loan.position
     decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
-    for _ in decoder.prefill(ahead.ids[taken.loan.position :]):
+    for _ in decoder.prefill(ahead.ids[position:], last=position):
         if busy():
             break
-    done = decoder.state.position == len(ahead.ids)
-    if done:
-        decoder.settle()
+    decoder.settle()
+    if decoder.state.position > position:
         session.checkpoints.append(Checkpoint.of(decoder.state))
-    elif checkpoint is not None:
-        go_back(decoder.state, checkpoint)
-    if done or checkpoint is not None:
-        keeper.give_back(session, None, "on")
+    keeper.give_back(session, None, "on")

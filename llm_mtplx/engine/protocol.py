@@ -32,6 +32,7 @@ class Request:
     seed: int | None = None
     stop: tuple[str, ...] = ()
     calls: bool = True  # whether the tools that are declared may be called
+    one_call: bool = False  # whether they may be called once at most
     must_call: tuple[str, ...] = ()  # functions; the answer is one call of one of them
     max_tokens: int | None = None
     depth: int | None = None

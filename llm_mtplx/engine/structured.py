@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
-from ..speculative.masks import Masks, Without
+from ..speculative.masks import Masks, Until, Without
 from .load import LoadedModel
 from .protocol import FinishReason, Request
 
@@ -26,16 +26,25 @@ def rules_for(model: LoadedModel, request: Request, thinking: bool) -> "AnswerRu
     return AnswerRules(answer, tokenizer, model.eos_ids, thinking)
 
 
-def masks_for(model: LoadedModel, request: Request, rules: "AnswerRules | None") -> Masks | None:
+def masks_for(
+    model: LoadedModel, request: Request, rules: "AnswerRules | None", thinking: bool
+) -> Masks | None:
     """Those of the rules; else, where declared tools are not to be called, of the token that
-    begins a call."""
+    begins a call, and where they may be called once, of the one that ends it."""
     if rules is not None:
         return Masks(rules)
-    if not request.tools or request.calls:
+    if not request.tools or (request.calls and not request.one_call):
         return None
-    begins = model.tokenizer.encode("<tool_call>")
-    known = len(model.tokenizer.token_bytes)
-    return Masks(Without(begins[0], known)) if len(begins) == 1 else None
+    tokenizer = model.tokenizer
+    known = len(tokenizer.token_bytes)
+    tag = tokenizer.encode("</tool_call>" if request.calls else "<tool_call>")
+    if len(tag) > 1:
+        return None
+    if not request.calls:
+        return Masks(Without(tag[0], known))
+    # What reasoning says of calls is none.
+    opener = tokenizer.think_end if thinking else None
+    return Masks(Until(tag[0], model.eos_ids, known, opener))
 
 
 def check_complete(

@@ -133,7 +133,7 @@ class Turn:
             draft_sampling=resolve_draft_sampling(
                 sampling, model.folder.contract.recommended_draft_sampler
             ),
-            masks=masks_for(model, request, self._rules),
+            masks=masks_for(model, request, self._rules, thinking),
             logprobs=None if request.logprobs is None else Logprobs(request.logprobs),
         )
 

@@ -35,7 +35,6 @@ from .usage import OPENAI_FINISH, openai_usage
 
 # They change nothing here.
 IGNORED = (
-    "parallel_tool_calls",
     "prompt_cache_options",
     "prompt_cache_retention",
     "safety_identifier",
@@ -109,6 +108,7 @@ class ChatCompletion(Sampling):
     stream_options: StreamOptions = StreamOptions()
     tools: list[Tool] = Field(default=[])
     tool_choice: Literal["auto", "none", "required"] | Choice = "auto"
+    parallel_tool_calls: bool = True
     response_format: PlainText | JsonObject | JsonSchema = Field(
         default=PlainText(type="text"), discriminator="type"
     )
@@ -147,6 +147,7 @@ def request_of(body: ChatCompletion, entry: Entry) -> Request:
         schema=schema_of(body.response_format, body.tools, "response_format"),
         logprobs=body.top_logprobs if body.logprobs else None,
         calls=body.tool_choice != "none",
+        one_call=not body.parallel_tool_calls,
         must_call=_must_call(body),
         **body.sampling(),
     )

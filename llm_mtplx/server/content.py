@@ -5,6 +5,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 PARTS = ("text", "input_text", "output_text")
+FIELDS = ("type", "text")
+# They change nothing here.
+IGNORED = ("annotations", "cache_control", "citations", "logprobs", "prompt_cache_breakpoint")
 
 
 def join_text(value: Any) -> Any:
@@ -18,6 +21,9 @@ def join_text(value: Any) -> Any:
             raise ValueError(f"content of type {kind!r} is not supported; the model reads text")
         if not isinstance(text, str):
             raise ValueError("a text part has no text")
+        unknown = [name for name in part if name not in (*FIELDS, *IGNORED)]
+        if unknown:
+            raise ValueError(f"{unknown[0]!r} of a text part is not supported")
         texts.append(text)
     return "".join(texts)
 

@@ -88,7 +88,7 @@ class Tool(Block):
 
 class Choice(Body):
     type: Literal["auto", "none", "any"]
-    disable_parallel_tool_use: bool = False  # ignored
+    disable_parallel_tool_use: bool = False
 
 
 class NamedChoice(Body):
@@ -179,6 +179,7 @@ def request_of(
         schema=wanted.definition if wanted is not None else None,
         reasoning_effort="xhigh" if effort == "max" else effort,
         calls=body.tool_choice.type != "none",
+        one_call=body.tool_choice.disable_parallel_tool_use,
         must_call=_must_call(body),
         **body.sampling(),
     )

@@ -21,7 +21,6 @@ from .tools import arguments
 # They change nothing here: nothing is stored, and what can be is cached without being asked for.
 IGNORED = (
     "include",
-    "parallel_tool_calls",
     "prompt_cache_options",
     "prompt_cache_retention",
     "safety_identifier",
@@ -111,6 +110,7 @@ class CreateResponse(Sampling):
     max_output_tokens: int | None = Field(default=None, ge=1)
     tools: list[Tool] = Field(default=[])
     tool_choice: Literal["auto", "none", "required"] | Choice = "auto"
+    parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
     reasoning: ReasoningOptions = ReasoningOptions()
     truncation: Literal["disabled"] = "disabled"
@@ -141,6 +141,7 @@ def request_of(body: CreateResponse, entry: Entry) -> Request:
         reasoning_effort=level(body.reasoning.effort),
         schema=schema_of(body.text.format, body.tools, "text.format"),
         calls=body.tool_choice != "none",
+        one_call=not body.parallel_tool_calls,
         must_call=_must_call(body),
         **body.sampling(),
     )
@@ -206,7 +207,7 @@ def _head(entry: Entry, body: CreateResponse) -> dict[str, Any]:
         "temperature": body.temperature,
         "top_p": body.top_p,
         "max_output_tokens": body.max_output_tokens,
-        "parallel_tool_calls": True,
+        "parallel_tool_calls": body.parallel_tool_calls,
         "previous_response_id": None,
         "store": False,
         "tool_choice": choice.model_dump() if isinstance(choice, Choice) else choice,

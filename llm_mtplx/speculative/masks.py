@@ -7,7 +7,8 @@ window is masked by what may follow the first n drafts. Masks go to the device p
 token; no logits come back for them.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Sequence
 from typing import Protocol, cast
 
 import mlx.core as mx
@@ -37,7 +38,7 @@ class Without:
 
     def __init__(self, token: int, tokens: int) -> None:
         self._token = token
-        bits = bytearray(b"\xff" * (tokens // 8) + bytes([(1 << tokens % 8) - 1]))
+        bits = _all(tokens)
         bits[token // 8] &= ~(1 << token % 8)
         self._bits = bytes(bits)
 
@@ -49,6 +50,49 @@ class Without:
 
     def back(self, tokens: int) -> None:
         """Nothing depends on what came before."""
+
+
+class Until:
+    """Rules by which any token may come, and after one of them only an end.
+
+    ``opener``: the token before which it does not count; None where it counts at once.
+    """
+
+    def __init__(self, token: int, ends: Collection[int], tokens: int, opener: int | None) -> None:
+        self._token, self._opener = token, opener
+        self._ends = ends
+        self._anything = bytes(_all(tokens))
+        only = bytearray(len(self._anything))
+        for end in ends:
+            only[end // 8] |= 1 << end % 8
+        self._only_ends = bytes(only)
+        self._taken = 0
+        self._opened = 0 if opener is None else math.inf  # how many had been taken by then
+        self._closed = math.inf
+
+    def allowed(self) -> bytes:
+        return self._anything if self._taken < self._closed else self._only_ends
+
+    def take(self, token: int) -> bool:
+        if self._taken >= self._closed and token not in self._ends:
+            return False
+        self._taken += 1
+        if token == self._token and self._opened < self._taken < self._closed:
+            self._closed = self._taken
+        if token == self._opener and self._taken < self._opened:
+            self._opened = self._taken
+        return True
+
+    def back(self, tokens: int) -> None:
+        self._taken -= tokens
+        if self._taken < self._closed:
+            self._closed = math.inf
+        if self._opener is not None and self._taken < self._opened:
+            self._opened = math.inf
+
+
+def _all(tokens: int) -> bytearray:
+    return bytearray(b"\xff" * (tokens // 8) + bytes([(1 << tokens % 8) - 1]))
 
 
 class Masks:

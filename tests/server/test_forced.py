@@ -108,3 +108,38 @@ def test_what_cannot_be_insisted_on(oai: openai.OpenAI, claude: anthropic.Anthro
         claude.messages.create(**asked, tools=[CLAUDES_WEATHER], tool_choice=choice)
     with pytest.raises(anthropic.BadRequestError, match="there are no 'tools'"):
         claude.messages.create(**asked, tool_choice={"type": "any"})
+
+
+TWO = [{"role": "user", "content": "What is the weather in Paris and Rome?"}]
+
+
+@pytest.mark.parametrize("thinking", [False, True])
+def test_one_call_at_most(oai: openai.OpenAI, thinking: bool) -> None:
+    def cities(**options: Any) -> list[str]:
+        extra = {"chat_template_kwargs": {"enable_thinking": thinking}}
+        (choice,) = oai.chat.completions.create(
+            model="mtplx-demo", messages=TWO, temperature=0, extra_body=extra, **options
+        ).choices
+        return [json.loads(c.function.arguments)["city"] for c in choice.message.tool_calls or []]
+
+    free = cities(tools=[WEATHER])
+    assert len(free) == 2
+    assert cities(tools=[WEATHER], parallel_tool_calls=False) == free[:1]
+
+
+def test_the_same_of_the_others(oai: openai.OpenAI, claude: anthropic.Anthropic) -> None:
+    tools = [{"type": "function", **WEATHER["function"]}]
+    answer = oai.responses.create(
+        model="mtplx-demo", input=TWO, tools=tools, temperature=0, parallel_tool_calls=False
+    )
+    assert [item.type for item in answer.output] == ["function_call"]
+    assert answer.parallel_tool_calls is False
+    message = claude.messages.create(
+        model="mtplx-demo",
+        messages=TWO,
+        max_tokens=200,
+        tools=[CLAUDES_WEATHER],
+        tool_choice={"type": "auto", "disable_parallel_tool_use": True},
+        extra_body={"temperature": 0},
+    )
+    assert [block.type for block in message.content] == ["tool_use"]

@@ -322,6 +322,7 @@ def test_what_is_not_supported_is_refused_by_name(
     [
         {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]},
         {"role": "tool", "tool_call_id": "unknown", "content": "x"},
+        {"role": "user", "content": [{"type": "text", "text": "x", "mood": "good"}]},
         {"role": "judge", "content": "x"},
         {"role": "user", "content": 3},
     ],

@@ -1,6 +1,7 @@
 """The server itself: who may ask, what is malformed, queues, disconnects, health."""
 
 import json
+import re
 import shutil
 import subprocess
 
@@ -151,14 +152,24 @@ def test_health_and_metrics_tell_of_turns(server: Client) -> None:
 def test_the_page_asks_nobody_else(server: Client) -> None:
     page = server.get("/")
     assert page.headers["content-type"].startswith("text/html")
-    assert b"://" not in page.raw
+    assert page.headers["content-security-policy"].startswith("default-src 'self'")
+    source = page.raw.decode()
+    assert "//" not in re.sub(r"^ *//.*$|; // .*$", "", source, flags=re.MULTILINE)
+    assert not re.search(r"\b(src|href|action|import|XMLHttpRequest|WebSocket|url\()", source)
+    assert re.findall(r"fetch\((.*?)\)", source) == ['"health/recent"']
     recent = server.get("/health/recent").json
     assert {"engine", "session_bank", "ssd_session_cache", "recent", "drafted"} <= recent.keys()
 
 
-CHROMIUM = next(
-    filter(None, map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])), None
+BROWSERS = (
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+    "chrome-headless-shell",
+    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
 )
+CHROMIUM = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")

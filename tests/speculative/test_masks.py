@@ -6,10 +6,12 @@ from collections.abc import Iterator
 import mlx.core as mx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Candidates, Sampling
-from llm_mtplx.speculative.masks import Masks, Without
+from llm_mtplx.speculative.masks import Masks, Until, Without
 from llm_mtplx.speculative.penalties import Penalties, PenaltySettings
 
 from ..tiny import random_trunk_and_head
@@ -233,3 +235,26 @@ def test_without_forbids_one_token_alone(tokens: int) -> None:
     forbidden = [token for token in range(tokens) if logits[0, token].item() == -np.inf]
     assert forbidden == [9 % tokens]
     assert [rules.take(token) for token in range(tokens)].count(False) == 1
+
+
+@given(
+    st.lists(st.integers(0, 9) | st.tuples(st.integers(1, 4)), max_size=30),
+    st.sampled_from([None, 3]),
+)
+def test_until_allows_an_end_alone_after_its_token(
+    steps: list[int | tuple[int]], opener: int | None
+) -> None:
+    """7 closes, 3 may have to come first, 8 and 9 are ends; a tuple takes tokens back."""
+    rules, taken = Until(7, {8, 9}, 10, opener), list[int]()
+    for step in steps:
+        if isinstance(step, tuple):
+            back = min(step[0], len(taken))
+            rules.back(back)
+            del taken[len(taken) - back :]
+            continue
+        counts = taken if opener is None else taken[taken.index(3) :] if 3 in taken else []
+        may = range(10) if 7 not in counts else (8, 9)
+        bits = np.unpackbits(np.frombuffer(rules.allowed(), np.uint8), bitorder="little")
+        assert np.flatnonzero(bits).tolist() == list(may)
+        assert rules.take(step) == (step in may)
+        taken += [step] * (step in may)

@@ -115,7 +115,9 @@ def test_the_same_with_a_task_that_is_cancelled(endless: Path) -> None:
                     started.set()
 
         task = asyncio.create_task(read())
-        await started.wait()
+        begun = asyncio.create_task(started.wait())
+        await asyncio.wait([task, begun], return_when=asyncio.FIRST_COMPLETED)
+        assert begun.done()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

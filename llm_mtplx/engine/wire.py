@@ -70,7 +70,7 @@ def event_from(line: bytes) -> Event:
         kind = _EVENTS[fields.pop("event")]
         if kind is Failed:
             return Failed(_error(fields["kind"], fields["message"]))
-        if fields.get("tokens"):
+        if kind is Text and fields.get("tokens"):
             return _text_type().validate_python(fields)
         event: Event = kind(**fields)
     except (ValueError, KeyError, TypeError) as error:

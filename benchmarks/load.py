@@ -149,6 +149,7 @@ def load_mlx_lm(args: argparse.Namespace) -> dict[str, float]:
     steps.done("python and llm")
     preload()
     import mlx.core as mx
+    import mlx_lm.models.qwen3_5  # noqa: F401  # load() would import it
     from mlx_lm import load, utils
     from mlx_lm.generate import generate_step
 
@@ -158,7 +159,9 @@ def load_mlx_lm(args: argparse.Namespace) -> dict[str, float]:
     model, tokenizer = load(str(args.folder))[:2]
     steps.last = time.monotonic()
     messages = [{"role": "user", "content": PROMPT}]
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    text = tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
     prompt = tokenizer.encode(text, add_special_tokens=False)
     steps.done("prompt and lookup")
     next(generate_step(mx.array(prompt), model, max_tokens=1))

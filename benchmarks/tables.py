@@ -104,11 +104,14 @@ def measured_on(name: str) -> str:
 def load_lines() -> str:
     """Loading by step, reading a large tokenizer, and prefill, beside mlx-lm."""
     told = _results("load")
-    ours, theirs = told["load"]["llm-mtplx"], told["load"]["mlx-lm"]
+    ours, theirs, tokenizer = told["load"]["llm-mtplx"], told["load"]["mlx-lm"], told["tokenizer_s"]
     rows = [("step, milliseconds", "llm-mtplx", "mlx-lm")]
     for step, spent in ours.items():
         rows.append((step, f"{spent:.0f}", f"{theirs[step]:.0f}" if step in theirs else ""))
-    lines = []
+    lines = [
+        f"A tokenizer of 248,320 tokens is read in {tokenizer['llm-mtplx']:.1f} s, by mlx-lm in"
+        f" {tokenizer['mlx-lm']:.1f} s."
+    ]
     for length, rates in told["prefill"]["tokens_per_s"].items():
         base = rates["mlx-lm"]
         lines.append(
@@ -125,20 +128,20 @@ def serve_lines() -> str:
     calls, many = told["calls"], told["many"]
     first, over = calls["first_output_s"], told["per_token"]["over_engine"]
     words = (
-        f"`llm -c` says its first words after {first['attached']:.1f} s with an engine and"
-        f" {first['not_attached']:.1f} s without one, where `llm --help` takes"
-        f" {first['help']:.1f} s. A token costs {100 * over['attached']:.0f} % more than in the"
+        f"`llm -c` says its first words after {first['attached']:.2f} s with an engine and"
+        f" {first['not_attached']:.2f} s without one, where `llm --help` takes"
+        f" {first['help']:.2f} s. A token costs {100 * over['attached']:.0f} % more than in the"
         f" engine alone on its way through the socket, {100 * over['http']:.1f} % through the"
         f" server. {many['clients']} clients with {many['turns']} turns each lost none of"
         f" {many['answered']} requests; the slowest waited {many['slowest_to_median_client']:.2f}"
         f" times as long as the median, and {100 * many['cached_share']:.0f} % of the prompts were"
-        " not read again. The same conversations, one server after the other:"
+        " not read again. The same requests to both servers, one after the other:"
     )
-    rows = [("4 clients, 8 turns each", "seconds", "tokens/s", "first token, p95", "cached")]
-    for name, run in told["peer"].items():
-        cells = [f"{run['seconds']:.1f}", f"{run['tokens_per_s']:.1f}"]
-        cells += [f"{run['first_token_p95_s']:.2f} s", f"{100 * run['cached_share']:.0f} %"]
-        rows.append((name, *cells))
+    rows = [("model", "clients", "server", "tokens", "tokens/s", "first token, p95", "cached")]
+    for run in told["peer"]:
+        cells = [run["model"], f"{run['clients']}", run["server"], f"{run['tokens']:,}"]
+        cells += [f"{run['tokens_per_s']:.1f}", f"{run['first_token_p95_s']:.2f} s"]
+        rows.append((*cells, f"{100 * run['cached_share']:.0f} %"))
     return f"{words}\n\n{_table(rows)}"
 
 

@@ -30,6 +30,28 @@ def _line(run: dict[str, Any], blas: str, kind: str) -> str:
     return "| " + " | ".join(cells)
 
 
+def adaptive_table() -> str:
+    """One line a model, BLAS and kind of prompt: the best fixed depth, and adaptive depth."""
+    rows = [("model", "BLAS", "prompts", "plain", "best fixed", "adaptive", "of the best fixed")]
+    for file in sorted(RESULTS.glob("adaptive-*.json")):
+        for run in json.loads(file.read_text())["runs"]:
+            for kind in ("easy", "hard", "mixed"):
+                told = run[kind]
+                rates, best = told["tokens_per_s"], told["best_fixed"]
+                rows.append(
+                    (
+                        run["model"],
+                        file.stem.removeprefix("adaptive-"),
+                        kind,
+                        f"{rates['0']:.1f}",
+                        f"draft {best}: {rates[str(best)] / rates['0']:.2f}x",
+                        f"{rates['adaptive'] / rates['0']:.2f}x",
+                        f"{told['adaptive_to_best']:.2f}",
+                    )
+                )
+    return _table(rows)
+
+
 def restore_table() -> str:
     """One line a length and store: seconds to a restored state, and what a turn writes."""
     rows = [

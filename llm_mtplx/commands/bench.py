@@ -49,10 +49,9 @@ def table(model_id: str, done: "Benched") -> list[str]:
         f"{'read':12} {done.prefill_tokens_per_s:8.1f} tokens/s",
     ]
     rates = done.decode_tokens_per_s
-    for depth, rate in rates.items():
-        name = f"draft {depth}" if depth else "plain"
-        used = "  <- used by draft auto" if depth == done.auto_depth else ""
-        lines.append(f"{name:12} {rate:8.1f} tokens/s  {bar(rate, max(rates.values()))}{used}")
+    for draft, rate in rates.items():
+        name = "plain" if draft == "0" else f"draft {draft}"
+        lines.append(f"{name:12} {rate:8.1f} tokens/s  {bar(rate, max(rates.values()))}")
     lines.append("first token")
     waits = done.first_token_s
     for place, name in PLACES.items():

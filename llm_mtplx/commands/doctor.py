@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from ..progress import notice
 from ..settings import cache_dir
 from .advice import advice
 from .status import resident_engine, size
+
+if TYPE_CHECKING:
+    from ..engine.tuning import Record
 
 QUESTION = "What is the capital of France?"
 
@@ -41,10 +44,10 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
 
     def told() -> dict[str, Any]:
         from ..engine.facts import facts, memory_limits
-        from ..engine.tuning import recorded_depth
+        from ..engine.tuning import recorded
 
         limits = memory_limits()
-        about = _model(entry, folder, recorded_depth(folder))
+        about = _model(entry, folder, recorded(folder))
         return {**facts(), "memory_limits": limits, "model": about}
 
     report = engine.call(told)
@@ -68,14 +71,15 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
         )
 
 
-def _model(entry: Entry, folder: ModelFolder, tuned_depth: int | None) -> dict[str, Any]:
+def _model(entry: Entry, folder: ModelFolder, tuned: "Record | None") -> dict[str, Any]:
     """What the memory plan gives a model that is loaded alone."""
     needs = footprint.of_folder(folder)
     plan, bank = fit.plan(machine.memory_bytes(), needs), bank_limits([needs])
     return {
         "id": entry.model_id,
         "head": folder.head is not None,
-        "tuned_depth": tuned_depth,
+        "tuned_depth": None if tuned is None else tuned.depth,
+        "adaptive": tuned is not None and tuned.adaptive,
         "weights_bytes": needs.weights,
         "envelope_bytes": plan.envelope,
         "fits": plan.fits,
@@ -162,6 +166,8 @@ def _print(report: dict[str, Any]) -> None:
 def _print_model(model: dict[str, Any]) -> None:
     depth = model["tuned_depth"]
     drafts = "not tuned here" if depth is None else f"tuned: draft {depth}"
+    if model["adaptive"]:
+        drafts = "tuned: drafts by what rounds cost"
     _line(
         "model",
         f"{model['id']}: weights {size(model['weights_bytes'])} of {size(model['envelope_bytes'])} "

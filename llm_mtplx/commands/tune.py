@@ -1,4 +1,4 @@
-"""``llm mtplx tune``: which depth is fastest here."""
+"""``llm mtplx tune``: which depth is fastest here, and what rounds cost."""
 
 import json
 from dataclasses import asdict
@@ -30,6 +30,7 @@ def _depths(ctx: click.Context, param: click.Parameter, told: str) -> list[int]:
     callback=_depths,
     help="Depths to measure; plain decoding, 0, always is",
 )
+@click.option("--adaptive", is_flag=True, help="Let answers choose by what rounds cost")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 @click.option("--sample", "sampled", type=int, hidden=True)
 def tune(
@@ -37,14 +38,16 @@ def tune(
     tokens: int,
     repeats: int,
     depths: list[int],
+    adaptive: bool,
     json_: bool,
     sampled: int | None,
 ) -> None:
     """Measure MODEL at every depth and save the fastest for '-o draft auto'
 
-    Plain decoding wins where no depth beats it. The record holds for this model, machine and
-    these versions; nothing is ever measured while you wait for an answer. Every sample loads the
-    model in a process of its own, and the depths take turns.
+    Plain decoding wins where no depth beats it. With --adaptive an answer drafts as deep as its own
+    drafts so far say pays at what rounds cost here, or not at all. The record holds for this model,
+    machine and these versions; nothing is ever measured while you wait for an answer. Every sample
+    loads the model in a process of its own, and the depths take turns.
     """
     from ..catalog.folder import inspect
 
@@ -62,11 +65,16 @@ def tune(
         def beginning(round_: int, depth: int) -> None:
             line.show(f"round {round_ + 1} of {repeats}: {_name(depth)}")
 
-        measured = measure(entry.model_id, depths, tokens, repeats, beginning)
+        measured = measure(entry.model_id, depths, tokens, repeats, beginning, adaptive)
     if json_:
-        click.echo(json.dumps(_report(entry.model_id, measured), indent=2))
+        report = {**_report(entry.model_id, measured), "adaptive": adaptive}
+        click.echo(json.dumps(report, indent=2))
     else:
         click.echo("\n".join(table(measured)))
+        if adaptive:
+            click.echo("Saved: draft auto chooses round for round, by these costs.")
+        else:
+            click.echo(f"Saved: draft auto is {_name(measured.depth)}.")
 
 
 def _report(model_id: str, measured: Measured) -> dict[str, object]:
@@ -75,21 +83,23 @@ def _report(model_id: str, measured: Measured) -> dict[str, object]:
         "model": model_id,
         "depth": measured.depth,
         "tokens_per_s": {str(depth): round(rate, 2) for depth, rate in rates.items()},
+        "costs": {str(depth): round(cost, 3) for depth, cost in measured.costs.items()},
         "samples": {str(d): [round(each, 2) for each in taken] for d, taken in samples.items()},
     }
 
 
 def table(measured: Measured) -> list[str]:
-    """A line a depth: the median, the range, the ratio to plain decoding, and a bar."""
-    rates, ratios = measured.tokens_per_s, measured.ratios()
+    """A line a depth: the median, the range, the ratio to plain decoding, what a round costs in
+    rounds of plain decoding, and a bar."""
+    rates, ratios, costs = measured.tokens_per_s, measured.ratios(), measured.costs
     largest = max(rates.values())
     lines = []
     for depth, taken in measured.samples.items():
         spread = f"{min(taken):.0f}-{max(taken):.0f}"
-        used = "  <- used by draft auto" if depth == measured.depth else ""
+        fastest = "  <- fastest" if depth == measured.depth else ""
         lines.append(
             f"{_name(depth):8} {rates[depth]:8.1f} tokens/s  {spread:>9}  {ratios[depth]:.2f}x  "
-            f"{bar(rates[depth], largest)}{used}"
+            f"cost {costs[depth]:.2f}  {bar(rates[depth], largest)}{fastest}"
         )
     return lines
 

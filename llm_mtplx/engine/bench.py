@@ -32,9 +32,8 @@ class Benched:
     prompt_tokens: int
     tokens: int  # decoded a turn
     repeats: int
-    auto_depth: int  # what '-o draft auto' begins with
     prefill_tokens_per_s: float
-    decode_tokens_per_s: dict[int, float]  # by depth; plain is 0
+    decode_tokens_per_s: dict[str, float]  # by what '-o draft' says
     first_token_s: dict[str, float]  # "cold", "ram", "ssd"
     restored: dict[str, int]  # tokens of the prompt that were not read again
     drafted: list[int]  # by position in the draft, of all repeats: how often it was examined
@@ -70,13 +69,13 @@ class _Benchmark:
                 by_way[way].append(done)
         cold = by_way["cold"]
         read = [done for way in ("cold", "plain") for done in by_way.get(way, [])]
-        decode = {done[0].depth: _decode_rate(done) for done in (by_way.get("plain"), cold) if done}
+        names = {"plain": "0", "cold": str(cold[0].depth), "auto": "auto"}
+        decode = {names[way]: _decode_rate(by_way[way]) for way in names if way in by_way}
         ways = ("cold", "ram", "ssd")
         return Benched(
             prompt_tokens=cold[0].prompt_tokens,
             tokens=self._tokens,
             repeats=repeats,
-            auto_depth=self._model.depth if self._drafting else 0,
             prefill_tokens_per_s=statistics.median(d.prompt_tokens / d.prefill_s for d in read),
             decode_tokens_per_s=decode,
             first_token_s={way: statistics.median(d.ttft_s for d in by_way[way]) for way in ways},
@@ -108,9 +107,12 @@ class _Benchmark:
         done["cold"] = self._cold(messages, ram.prompt, self._drafting)
         if self._drafting:
             done["plain"] = self._cold(messages, ram.prompt, 0)
+            done["auto"] = self._cold(messages, ram.prompt, None)
         return done
 
-    def _cold(self, messages: list[dict[str, Any]], prompt: list[int], depth: int) -> Finished:
+    def _cold(
+        self, messages: list[dict[str, Any]], prompt: list[int], depth: int | None
+    ) -> Finished:
         turn = self._turn(keeper_apart(self._model), messages, self._tokens, depth)
         turn.prompt = prompt
         return turn.run()
@@ -129,7 +131,7 @@ class _Benchmark:
             conversation="bench",
             temperature=0.0,
             max_tokens=tokens,
-            depth=self._drafting if depth is None else depth,
+            depth=depth,
         )
         return Turn(self._model, request, keeper, lambda event: None, lambda: False)
 

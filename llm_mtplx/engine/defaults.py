@@ -7,18 +7,24 @@ from ..catalog.contract import DraftSampler
 from ..catalog.families import family_at, runtime_at
 from ..catalog.folder import ModelFolder
 from ..errors import RequestError
+from ..speculative.adaptive import AdaptiveDepth
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
+from .counts import Counts
 from .load import LoadedModel
 from .protocol import Request
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p")
 
 
-def resolve_depth(model: LoadedModel, request: Request) -> int:
+def resolve_drafts(model: LoadedModel, request: Request) -> Counts:
+    """How deep to draft: as asked, else as this model's measured costs or its default say."""
     if model.head is None:
-        return 0
-    return model.depth if request.depth is None else request.depth
+        return Counts(0)
+    if request.depth is not None:
+        return Counts(request.depth)
+    adaptive = None if model.costs is None else AdaptiveDepth(model.costs)
+    return Counts(model.deepest, model.break_even, adaptive)
 
 
 def sampling_defaults(folder: ModelFolder) -> dict[str, Any]:

@@ -25,11 +25,13 @@ NOISE = 0.03  # relative; medians of the same depth differ by as much
 class Sample:
     key: str  # of the model's files, the machine and the versions: see tuning.py
     tokens_per_s: float
+    tokens_per_round: float
 
 
 @dataclass(frozen=True)
 class Measured:
     samples: dict[int, list[float]]  # tokens/s by depth, plain decoding first
+    tokens_per_round: dict[int, float]
 
     @property
     def tokens_per_s(self) -> dict[int, float]:
@@ -43,6 +45,13 @@ class Measured:
         enough = max(rates.values()) * (1 - NOISE)
         return min(depth for depth, rate in rates.items() if rate >= enough)
 
+    @property
+    def costs(self) -> dict[int, float]:
+        """A round at each depth, in rounds of plain decoding, of the fastest samples: what else
+        the machine does only ever slows a sample down."""
+        rates = {depth: max(taken) for depth, taken in self.samples.items()}
+        return {d: self.tokens_per_round[d] * rates[0] / rate for d, rate in rates.items()}
+
     def ratios(self) -> dict[int, float]:
         rates = self.tokens_per_s
         return {depth: rate / rates[0] for depth, rate in rates.items()}
@@ -54,24 +63,28 @@ def measure(
     tokens: int,
     repeats: int,
     beginning: Callable[[int, int], None] = lambda round_, depth: None,
+    adaptive: bool = False,
 ) -> Measured:
     """Sample plain decoding and ``depths`` in turn, ``repeats`` times over, and save the result.
 
-    ``beginning`` is told the round and the depth before each sample.
+    ``beginning`` is told the round and the depth before each sample. ``adaptive``: whether answers
+    choose by what rounds cost, not take the fastest depth.
     """
     in_turn = sorted({0, *depths})
     samples: dict[int, list[float]] = {depth: [] for depth in in_turn}
+    tokens_per_round: dict[int, float] = {}
     keys = set()
     for round_ in range(repeats):
         for depth in in_turn:
             beginning(round_, depth)
             taken = _sample(model, depth, tokens)
             samples[depth].append(taken.tokens_per_s)
+            tokens_per_round[depth] = taken.tokens_per_round
             keys.add(taken.key)
     if len(keys) > 1:
         raise EngineError(f"{model} or this installation changed while it was measured. Try again.")
-    measured = Measured(samples)
-    save(keys.pop(), measured)
+    measured = Measured(samples, tokens_per_round)
+    save(keys.pop(), measured, adaptive)
     return measured
 
 
@@ -84,11 +97,13 @@ def _sample(model: str, depth: int, tokens: int) -> Sample:
     return Sample(**json.loads(done.stdout))
 
 
-def save(key: str, measured: Measured) -> None:
+def save(key: str, measured: Measured, adaptive: bool = False) -> None:
     records = jsonfile.read_or_empty(tuning_path())
     rates = measured.tokens_per_s
     records[key] = {
         "depth": measured.depth,
         "tokens_per_s": {str(depth): round(rate, 2) for depth, rate in rates.items()},
+        "costs": {str(depth): round(cost, 3) for depth, cost in measured.costs.items()},
+        "adaptive": adaptive,
     }
     jsonfile.write(tuning_path(), records)

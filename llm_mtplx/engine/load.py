@@ -1,7 +1,7 @@
 """A model folder to a trunk, its MTP head and its tokenizer."""
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,14 @@ class LoadedModel:
     depth: int  # where the request leaves it open
     break_even: float  # accepted share of first drafts below which that depth may lose
     key: str  # tells the states of different loaded models apart
+    costs: Mapping[int, float] | None = None  # measured: a round at each depth, in plain rounds
+
+    @property
+    def deepest(self) -> int:
+        """The most tokens a round drafts where the request leaves it open."""
+        if self.head is None:
+            return 0
+        return self.depth if self.costs is None else max(self.costs)
 
 
 def load(

@@ -20,7 +20,7 @@ def picture(residents: Residents) -> dict[str, Any]:
                 "path": str(each.model.folder.path),
                 "bytes": each.needs.weights,
                 "head": each.model.head is not None,
-                "depth": each.model.depth if each.model.head is not None else 0,
+                "depth": each.model.deepest,
                 "context_window": each.model.context_window,
             }
             for each in residents.all

@@ -18,7 +18,7 @@ from .hello import folder_identity
 from .load import LoadedModel, load
 from .loader import release
 from .memory import clear, keeper, store
-from .tuning import recorded_depth
+from .tuning import recorded
 
 
 @dataclass
@@ -78,9 +78,10 @@ class Residents:
             model = load(folder, notice, cancelled)
             plan = fit.plan(machine.memory_bytes(), needs)
             model = replace(model, context_window=min(model.context_window, plan.window))
-            depth = recorded_depth(model.folder)
-            if depth is not None:
-                model = replace(model, depth=depth, break_even=0.0)
+            tuned = recorded(model.folder)
+            if tuned is not None:
+                costs = tuned.costs if tuned.adaptive else None
+                model = replace(model, depth=tuned.depth, break_even=0.0, costs=costs)
             self._loaded[folder] = Resident(model_id, model, identity, needs)
             self.bank.limit_to(bank_limits(self._needs()))
         found = self._loaded[folder]

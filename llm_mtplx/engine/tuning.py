@@ -1,4 +1,4 @@
-"""The depth measured to be fastest for a model on this machine: one sample of it, and its look-up.
+"""What was measured of drafting with a model on this machine: one sample of it, and its look-up.
 
 A record holds for one set of model files, machine, backend, BLAS and versions; a change of any
 of them makes it another key, so no stale record is ever used.
@@ -9,6 +9,9 @@ import json
 import os
 import platform
 import time
+from typing import Annotated
+
+from pydantic import BaseModel, Field, PositiveFloat, ValidationError
 
 from .. import jsonfile
 from ..catalog.folder import ModelFolder
@@ -26,6 +29,8 @@ PROMPTS = (
     "Write a Python function that adds two numbers, and explain it.",
 )
 
+Depth = Annotated[int, Field(ge=0, le=DEPTHS[-1])]
+
 
 def sample(model: LoadedModel, depth: int, tokens: int) -> Sample:
     """Decode the prompts greedily, once to warm up and once by the clock."""
@@ -34,28 +39,42 @@ def sample(model: LoadedModel, depth: int, tokens: int) -> Sample:
         tokenizer.encode(tokenizer.render([{"role": "user", "content": text}], {}))
         for text in PROMPTS
     ]
-    seconds = 0.0
     for _ in range(2):
-        seconds = sum(_seconds(model, prompt, tokens, depth) for prompt in prompts)
-    return Sample(record_key(model.folder), len(prompts) * (tokens - 1) / seconds)
+        decoded = [_decode(model, prompt, tokens, depth) for prompt in prompts]
+    rounds, made, seconds = (sum(each) for each in zip(*decoded, strict=True))
+    return Sample(record_key(model.folder), made / seconds, made / rounds)
 
 
-def _seconds(model: LoadedModel, prompt: list[int], tokens: int, depth: int) -> float:
+def _decode(
+    model: LoadedModel, prompt: list[int], tokens: int, depth: int
+) -> tuple[int, int, float]:
+    """Rounds, their tokens and seconds. Whole rounds: one that the limit cuts short costs less."""
     decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
     for _ in decoder.prefill(prompt):
         pass
     decoder.first()
+    rounds, left = 0, tokens - 1
     started = time.perf_counter()
-    left = tokens - 1
-    while left:
+    while left > depth:
         left -= len(decoder.round(depth, left, lambda token: False).tokens)
-    return time.perf_counter() - started
+        rounds += 1
+    return rounds, tokens - 1 - left, time.perf_counter() - started
 
 
-def recorded_depth(folder: ModelFolder) -> int | None:
+class Record(BaseModel):
+    """What ``depths.save`` writes."""
+
+    depth: Depth
+    costs: Annotated[dict[Depth, PositiveFloat], Field(min_length=1)] | None = None
+    adaptive: bool = False  # whether answers choose by the costs, not take the depth
+
+
+def recorded(folder: ModelFolder) -> Record | None:
     record = jsonfile.read_or_empty(tuning_path()).get(record_key(folder))
-    depth = record.get("depth") if isinstance(record, dict) else None
-    return depth if isinstance(depth, int) and depth in DEPTHS else None
+    try:
+        return Record.model_validate(record)
+    except ValidationError:
+        return None
 
 
 def record_key(folder: ModelFolder) -> str:

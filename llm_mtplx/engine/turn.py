@@ -24,10 +24,9 @@ from ..speculative.draws import Draws
 from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
-from .counts import Counts
 from .defaults import (
-    resolve_depth,
     resolve_draft_sampling,
+    resolve_drafts,
     resolve_penalties,
     resolve_room,
     resolve_sampling,
@@ -80,7 +79,7 @@ class Turn:
         self._roles: dict[int, CheckpointRole] = {}
         self.emitted: list[int] = []
         self.sequel: Sequel | None = None  # known at the end
-        self._counts = Counts(resolve_depth(model, request))
+        self._counts = resolve_drafts(model, request)
         tokenizer = model.tokenizer
         self._known_answers = keeper.known_answers(
             request.conversation, request.pointer, request.cache
@@ -309,11 +308,11 @@ class Turn:
         if self._request.stop:
             # A stop string may begin in any token that is not wholly shown yet.
             self.decoder.hold = len(self.prompt) + self.answer.whole_tokens
-        losing = self._request.depth is None and counts.below(self.model.break_even)
-        depth = 0 if counts.useless or losing else counts.depth
         # A round must not run past the thinking budget: ids do not depend on the depth.
         room = min(self._room - self.answer.tokens, self._thinking_left())
-        done = self.decoder.round(depth, int(room), self.model.eos_ids.__contains__)
+        if counts.plain_once:
+            room = 1  # nothing is begun after it that a draft would undo
+        done = self.decoder.round(counts.next_depth, int(room), self.model.eos_ids.__contains__)
         was_useless = counts.useless
         counts.add(done)
         if counts.useless and not was_useless:

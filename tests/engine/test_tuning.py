@@ -1,39 +1,64 @@
-"""A measured depth is saved for one model, machine and version, and used from then on."""
+"""What was measured is saved for one model, machine and version, and used from then on."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 from llm.cli import cli
 
+from llm_mtplx import jsonfile
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.commands.tune import table
 from llm_mtplx.engine import tuning
 from llm_mtplx.engine.depths import Measured, save
-from llm_mtplx.engine.tuning import record_key, recorded_depth
+from llm_mtplx.engine.tuning import Record, record_key, recorded
 from llm_mtplx.settings import tuning_path
 
 from ..folders import copy_demo, demo_weights, trunk_of
 from ..folders import save as save_weights
 
+MEASURED = Measured({0: [1.0], 2: [1.7]}, {0: 1.0, 2: 2.5})
+
 
 def test_records_are_found_again(tmp_path: Path) -> None:
     folder = inspect(copy_demo(tmp_path / "model"))
-    assert recorded_depth(folder) is None
-    save(record_key(folder), Measured({0: [1.0], 1: [1.5], 2: [1.7]}))
-    assert recorded_depth(folder) == 2
-    save(record_key(folder), Measured({0: [1.0], 1: [0.5], 2: [0.7]}))
-    assert recorded_depth(folder) == 0
+    assert recorded(folder) is None
+    save(record_key(folder), Measured({0: [10.0], 1: [15.0]}, {0: 1.0, 1: 1.8}))
+    assert recorded(folder) == Record(depth=1, costs={0: 1.0, 1: 1.2})
+    save(record_key(folder), Measured({0: [10.0], 1: [5.0]}, {0: 1.0, 1: 1.0}))
+    assert recorded(folder) == Record(depth=0, costs={0: 1.0, 1: 2.0})
+    save(record_key(folder), MEASURED, adaptive=True)
+    assert recorded(folder).adaptive
+
+
+@pytest.mark.parametrize(
+    ("record", "want"),
+    [
+        ({"depth": 2}, Record(depth=2)),
+        ({"depth": 9}, None),
+        ({"costs": {"0": 1.0}}, None),
+        ({"depth": 2, "costs": {}}, None),
+        ({"depth": 2, "costs": {"0": 1.0, "7": 2.0}}, None),
+        ({"depth": 2, "costs": {"0": 1.0, "1": 0}}, None),
+        ({"depth": 2, "costs": [1.0]}, None),
+        (3, None),
+    ],
+)
+def test_a_record_of_depths_alone_and_what_is_none(tmp_path: Path, record, want) -> None:
+    folder = inspect(copy_demo(tmp_path / "model"))
+    jsonfile.write(tuning_path(), {record_key(folder): record})
+    assert recorded(folder) == want
 
 
 @pytest.mark.parametrize("changed", ["backend", "blas", "versions", "device"])
 def test_another_machine_or_version_has_another_key(tmp_path, monkeypatch, changed: str) -> None:
     folder = inspect(copy_demo(tmp_path / "model"))
-    save(record_key(folder), Measured({0: [1.0], 2: [1.7]}))
+    save(record_key(folder), MEASURED)
     told = tuning.facts()
     monkeypatch.setattr(tuning, "facts", lambda: {**told, changed: "other"})
-    assert recorded_depth(folder) is None
+    assert recorded(folder) is None
 
 
 def test_other_weights_have_another_key(tmp_path: Path) -> None:
@@ -48,19 +73,23 @@ def test_an_unreadable_file_is_no_record(tmp_path, user_path: Path, content: str
     folder = inspect(copy_demo(tmp_path / "model"))
     (user_path / "mtplx").mkdir()
     (user_path / "mtplx" / "tuning.json").write_text(content)
-    assert recorded_depth(folder) is None
-    save(record_key(folder), Measured({0: [1.0], 1: [1.7]}))
-    assert recorded_depth(folder) == 1
+    assert recorded(folder) is None
+    save(record_key(folder), MEASURED)
+    assert recorded(folder).depth == 2
 
 
 def test_plain_decoding_wins_where_no_depth_beats_it() -> None:
-    assert Measured({0: [5.0, 6.0, 7.0], 1: [6.0, 6.0, 6.0], 2: [1.0, 1.0, 9.0]}).depth == 0
-    measured = Measured({0: [5.0, 6.0, 7.0], 1: [9.0, 1.0, 8.0], 2: [7.0, 7.0, 9.0]})
+    tokens = {0: 1.0, 1: 1.6, 2: 2.1}
+    rates = {0: [5.0, 6.0, 7.0], 1: [6.0, 6.0, 6.0], 2: [1.0, 1.0, 9.0]}
+    assert Measured(rates, tokens).depth == 0
+    rates = {0: [5.0, 6.0, 7.0], 1: [9.0, 1.0, 8.0], 2: [7.0, 7.0, 9.0]}
+    measured = Measured(rates, tokens)
     assert measured.depth == 1
     assert measured.ratios() == {0: 1.0, 1: 8 / 6, 2: 7 / 6}
+    assert measured.costs == {0: 1.0, 1: pytest.approx(1.6 * 7 / 9), 2: pytest.approx(2.1 * 7 / 9)}
     plain, one, two = table(measured)
     assert plain.count("█") < two.count("█") < one.count("█") == 40
-    assert [line.endswith("<- used by draft auto") for line in (plain, one, two)] == [0, 1, 0]
+    assert [line.endswith("<- fastest") for line in (plain, one, two)] == [0, 1, 0]
 
 
 def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch) -> None:
@@ -80,11 +109,24 @@ def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch
     assert all(len(taken) == 1 and taken[0] > 0 for taken in report["samples"].values())
     (record,) = json.loads(tuning_path().read_text()).values()
     assert report["depth"] == record["depth"]
+    assert report["costs"] == record["costs"]
+    assert record["costs"].keys() == {"0", "2"}
+    assert not record["adaptive"]
     # Whichever won here: the saved one is what counts.
-    tuning_path().write_text(json.dumps({record_key(inspect(folder)): {**record, "depth": 2}}))
-    ok("-m", "demo", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
-    log = json.loads(ok("logs", "--json", "-n", "1"))[0]
-    assert log["response_json"]["mtp"]["depth"] == 2
+    costs = {"0": 1.0, "2": 1.01}
+    for at, (saved, drafted) in enumerate(
+        (
+            ({"depth": 2}, True),
+            ({"depth": 0, "costs": costs}, False),
+            ({"depth": 0, "costs": costs, "adaptive": True}, True),
+            ({"depth": 2, "costs": {"0": 1.0, "2": 9.0}, "adaptive": True}, False),
+        )
+    ):
+        os.utime(folder / "config.json", (at, at))  # so that it is loaded anew
+        tuning_path().write_text(json.dumps({record_key(inspect(folder)): {**record, **saved}}))
+        ok("-m", "demo", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
+        mtp = json.loads(ok("logs", "--json", "-n", "1"))[0]["response_json"]["mtp"]
+        assert any(mtp["drafted"]) == drafted, saved
 
 
 def test_a_depth_there_is_not_is_a_usage_error() -> None:

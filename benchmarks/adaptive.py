@@ -1,0 +1,174 @@
+"""Adaptive depth beside every fixed depth, with the costs that ``llm mtplx tune`` measures.
+
+    uv run python -m benchmarks.adaptive --blas wheel
+
+The costs are measured first, as ``tune`` does, on its own prompts. Then every contender decodes the
+same prompts greedily in turn, several times over, in one process; the fastest time counts.
+Prompts are *easy* (the head nearly always right), *hard* (noise on ``mtp.fc`` until depth-1
+acceptance is about 60 %) or *mixed*: easy and hard in turns of 32 tokens within each answer.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from llm_mtplx.engine.blas import preload
+
+from .decode import BLAS, PROMPTS, machine
+
+RESULTS = Path(__file__).parent / "results"
+DEPTHS = (0, 1, 2, 3, 4)
+KINDS = ("easy", "hard", "mixed")
+STRETCH = 32  # tokens of a kind in mixed answers
+# A round of a large float32 model takes long, with the wheel's BLAS very long.
+TOKENS = {
+    ("demo-bf16", "wheel"): 128,
+    ("demo-bf16", "openblas"): 128,
+    ("320MB", "wheel"): 24,
+    ("320MB", "openblas"): 96,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blas", choices=BLAS, required=True)
+    parser.add_argument("--models", nargs="+", default=["demo-bf16", "320MB"])
+    parser.add_argument("--repeats", type=int, nargs="+", default=[5, 2], help="By model")
+    parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        preload()
+        model, tokens, repeats = args.measure
+        print(json.dumps(measure(model, int(tokens), int(repeats))))
+        return
+    file = RESULTS / f"adaptive-{args.blas}.json"
+    report: dict[str, Any] = {"machine": machine(), "runs": []}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}
+    environment |= BLAS[args.blas]
+    for model, repeats in zip(args.models, args.repeats, strict=True):
+        tokens = TOKENS[model, args.blas.split("-")[0]]
+        command = [sys.executable, "-m", "benchmarks.adaptive", "--blas", args.blas]
+        command += ["--measure", model, str(tokens), str(repeats)]
+        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+        run = json.loads(done.stdout)
+        report["versions"] = run.pop("versions")
+        report["runs"].append(run)
+        file.write_text(json.dumps(report, indent=1) + "\n")
+        for kind in KINDS:
+            print(args.blas, model, kind, run[kind], flush=True)
+
+
+def measure(name: str, tokens: int, repeats: int) -> dict[str, Any]:
+    from llm_mtplx.engine.facts import facts
+
+    from . import contenders
+
+    model = contenders.build(name)
+    costs = tune(model, min(tokens, 48))
+    hard, noise = contenders.harden(model, PROMPTS, tokens)
+    told = facts()
+    return {
+        "model": name,
+        "blas": told["blas"],
+        "versions": told["versions"],
+        "tokens": tokens,
+        "repeats": repeats,
+        "costs": {str(depth): round(cost, 3) for depth, cost in costs.items()},
+        "noise": noise,
+        "easy": compare(model, costs, tokens, repeats),
+        "hard": compare(hard, costs, tokens, repeats),
+        "mixed": compare(mixed(model, hard), costs, tokens, repeats),
+    }
+
+
+def tune(model: Any, tokens: int) -> dict[int, float]:
+    """The costs that ``llm mtplx tune`` would save, here in one process."""
+    from llm_mtplx.engine.depths import Measured
+    from llm_mtplx.engine.tuning import sample
+
+    taken = [{depth: sample(model, depth, tokens) for depth in DEPTHS} for _ in range(3)]
+    rates = {depth: [each[depth].tokens_per_s for each in taken] for depth in DEPTHS}
+    return Measured(rates, {depth: taken[0][depth].tokens_per_round for depth in DEPTHS}).costs
+
+
+def mixed(easy: Any, hard: Any) -> Any:
+    """A model whose head is now the one, now the other."""
+    from llm_mtplx.speculative.head import MTPHead
+
+    class Mixed(MTPHead):
+        def __call__(self, hidden: Any, embeddings: Any, cache: Any) -> Any:
+            head = hard.head if cache.offset // STRETCH % 2 else easy.head
+            return head(hidden, embeddings, cache)
+
+    return replace(easy, head=Mixed(easy.trunk.args))
+
+
+def compare(model: Any, costs: Mapping[int, float], tokens: int, repeats: int) -> dict[str, Any]:
+    """Tokens per second of every contender, interleaved, of the fastest time for each prompt: what
+    else the machine does only ever slows a contender down."""
+    from llm_mtplx.engine.counts import Counts
+    from llm_mtplx.speculative.adaptive import AdaptiveDepth
+
+    from . import contenders
+
+    contestants = {str(depth): lambda depth=depth: Counts(depth) for depth in DEPTHS}
+    contestants["adaptive"] = lambda: Counts(max(costs), adaptive=AdaptiveDepth(costs))
+    fastest = {name: [float("inf")] * len(PROMPTS) for name in contestants}
+    taken: dict[str, Counter[str]] = {name: Counter() for name in contestants}
+    parted = 0
+    for repeat in range(repeats):
+        for at, text in enumerate(PROMPTS):
+            prompt = contenders.prompt_ids(model, text)
+            outputs = {}
+            # Each begins in turn, so that none always follows the same one.
+            names = [*contestants][repeat % len(contestants) :]
+            names += [name for name in contestants if name not in names]
+            for name in names:
+                outputs[name], spent, depths = decode(model, prompt, tokens, contestants[name]())
+                fastest[name][at] = min(fastest[name][at], spent)
+                if not repeat:
+                    taken[name].update(depths)
+            parted += sum(ids != outputs["0"] for ids in outputs.values())
+    rates = {name: len(PROMPTS) * (tokens - 1) / sum(each) for name, each in fastest.items()}
+    best = max(DEPTHS, key=lambda depth: rates[str(depth)])
+    return {
+        "tokens_per_s": {name: round(rate, 2) for name, rate in rates.items()},
+        "best_fixed": best,
+        "adaptive_to_best": round(rates["adaptive"] / rates[str(best)], 3),
+        "rounds_by_depth": {name: dict(sorted(each.items())) for name, each in taken.items()},
+        "parted": parted,
+    }
+
+
+def decode(
+    model: Any, prompt: list[int], tokens: int, counts: Any
+) -> tuple[list[int], float, Counter[str]]:
+    """Ids, seconds after the first of them, and how often each depth was taken; as a turn does."""
+    from llm_mtplx.speculative.decoder import Decoder
+    from llm_mtplx.speculative.distributions import Sampling
+    from llm_mtplx.speculative.draws import Draws
+
+    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+    list(decoder.prefill(prompt))
+    ids = [decoder.first()]
+    taken: Counter[str] = Counter()
+    started = time.perf_counter()
+    while len(ids) < tokens:
+        room = 1 if counts.plain_once else tokens - len(ids)
+        done = decoder.round(counts.next_depth, room, lambda token: False)
+        counts.add(done)
+        taken[str(done.drafted)] += 1
+        ids += done.tokens
+    return ids, time.perf_counter() - started, taken
+
+
+if __name__ == "__main__":
+    main()

@@ -38,13 +38,14 @@ def adaptive_table() -> str:
             for kind in ("easy", "hard", "mixed"):
                 told = run[kind]
                 rates, best = told["tokens_per_s"], told["best_fixed"]
+                fixed = f"draft {best}: {rates[str(best)] / rates['0']:.2f}x" if best else "plain"
                 rows.append(
                     (
                         run["model"],
                         file.stem.removeprefix("adaptive-"),
                         kind,
                         f"{rates['0']:.1f}",
-                        f"draft {best}: {rates[str(best)] / rates['0']:.2f}x",
+                        fixed,
                         f"{rates['adaptive'] / rates['0']:.2f}x",
                         f"{told['adaptive_to_best']:.2f}",
                     )

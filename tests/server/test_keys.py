@@ -1,51 +1,16 @@
 """API keys: made once, checked everywhere, and what was read for one is not there for another."""
 
-import asyncio
 import base64
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from starlette.types import ASGIApp
 
 from llm_mtplx.server import create_app
 from llm_mtplx.server.keys import is_loopback, keys_path, make_key, matching, read_keys
 
+from .client import ask
+
 HELLO = {"model": "mtplx-demo", "max_tokens": 4, "messages": [{"role": "user", "content": "Hi"}]}
-
-
-def ask(
-    app: ASGIApp, path: str, body: dict[str, Any] | None = None, **headers: str
-) -> tuple[int, Any]:
-    """Status and JSON of one request to ``app``, in this process."""
-    sent: list[dict[str, Any]] = []
-    raw = json.dumps(body or {}).encode()
-    incoming: Iterator[dict[str, Any]] = iter([{"type": "http.request", "body": raw}])
-
-    async def receive() -> dict[str, Any]:
-        message = next(incoming, None)
-        if message is None:
-            await asyncio.Event().wait()
-        return message or {}
-
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST" if body else "GET",
-        "path": path,
-        "query_string": b"",
-        "headers": [
-            (b"host", b"localhost"),
-            *((k.replace("_", "-").encode(), v.encode()) for k, v in headers.items()),
-        ],
-    }
-    asyncio.run(app(scope, receive, send))
-    content = b"".join(message.get("body", b"") for message in sent)
-    return sent[0]["status"], json.loads(content) if content.startswith(b"{") else content
 
 
 def test_a_key_is_made_and_shown_once() -> None:
@@ -68,7 +33,7 @@ def test_every_route_asks_for_the_key(path: str) -> None:
     assert key
     app = create_app()
     for headers in ({}, {"authorization": "Bearer x"}, {"x_api_key": key[:-1]}):
-        assert ask(app, path, **headers)[0] == 401, headers
+        assert ask(app, path, **headers).status == 401, headers
     basic = base64.b64encode(f"me:{key}".encode()).decode()
     good = 404 if path == "/x" else 200
     for headers in (
@@ -76,7 +41,7 @@ def test_every_route_asks_for_the_key(path: str) -> None:
         {"x_api_key": key},
         {"authorization": f"Basic {basic}"},
     ):
-        assert ask(app, path, **headers)[0] == good, headers
+        assert ask(app, path, **headers).status == good, headers
 
 
 def test_what_one_key_has_read_no_other_can_see() -> None:
@@ -86,9 +51,9 @@ def test_what_one_key_has_read_no_other_can_see() -> None:
     app = create_app()
 
     def cached(key: str) -> int:
-        status, answer = ask(app, "/v1/chat/completions", HELLO, x_api_key=key)
-        assert status == 200, answer
-        return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+        answer = ask(app, "/v1/chat/completions", HELLO, x_api_key=key)
+        assert answer.status == 200, answer
+        return answer.json["usage"]["prompt_tokens_details"]["cached_tokens"]
 
     assert (cached("first"), cached("first") > 0) == (0, True)
     assert (cached("second"), cached("second") > 0) == (0, True)

@@ -1,14 +1,11 @@
 """A turn whose time is over: told in each API's own words, and what there is of it is kept."""
 
-import asyncio
 import json
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.types import ASGIApp
 
 from llm_mtplx.catalog.entries import Entry, add_entry
 from llm_mtplx.demo import MODEL_DIR
@@ -18,6 +15,7 @@ from llm_mtplx.engine.streams import AsyncEventStream, Job
 from llm_mtplx.server import create_app
 
 from ..folders import save_random_model
+from .client import ask
 
 SAID = [{"role": "user", "content": "Hello"}]
 ASKED: dict[str, dict[str, Any]] = {
@@ -33,31 +31,6 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_random_model(tmp_path_factory.mktemp("endless") / "model")
 
 
-def ask(
-    app: ASGIApp, path: str, body: dict[str, Any], sent: Callable[[bytes], None]
-) -> tuple[int, bytes]:
-    """Status and body of one request to ``app``; ``sent`` sees the parts as they come."""
-    status, parts = 0, []
-    incoming = iter([{"type": "http.request", "body": json.dumps(body).encode()}])
-
-    async def receive() -> dict[str, Any]:
-        message = next(incoming, None)
-        if message is None:
-            await asyncio.Event().wait()
-        return message or {}
-
-    async def send(message: dict[str, Any]) -> None:
-        nonlocal status
-        status = message.get("status", status)
-        parts.append(message.get("body", b""))
-        sent(parts[-1])
-
-    scope = {"type": "http", "method": "POST", "path": path, "query_string": b"",
-             "headers": [(b"host", b"localhost")]}  # fmt: skip
-    asyncio.run(app(scope, receive, send))
-    return status, b"".join(parts)
-
-
 def ends_soon() -> None:
     """The engine does what comes after the turn: none of these would end by itself in time."""
     shared_engine().call(lambda: None)
@@ -70,9 +43,9 @@ def test_before_there_is_anything_to_tell(endless: Path, path: str, stream: bool
     add_entry(Entry("endless", endless, ()))
     app = create_app(require_key=False, timeout_s=1e-4)
     body = {**ASKED[path], "model": "endless", "stream": stream}
-    status, raw = ask(app, path, body, lambda part: None)
-    told = json.loads(raw)
-    assert status == 504
+    answer = ask(app, path, body)
+    told = answer.json
+    assert answer.status == 504
     assert "not complete within its time of 0.0001 seconds" in told["error"]["message"]
     kind = "timeout_error" if path == "/v1/messages" else "server_error"
     assert told["error"]["type"] == kind
@@ -99,9 +72,9 @@ def test_in_the_middle_of_a_stream(
             begun[0].expire()  # as its timer does
 
     body = {**ASKED[path], "model": "endless", "stream": True}
-    status, raw = ask(create_app(engine, require_key=False), path, body, sent)
-    frames = [part for part in raw.decode().split("\n\n") if part]
-    assert status == 200
+    answer = ask(create_app(engine, require_key=False), path, body, sent)
+    frames = [part for part in answer.raw.decode().split("\n\n") if part]
+    assert answer.status == 200
     if frames[-1] == "data: [DONE]":
         frames.pop()
     told = json.loads(frames[-1].split("data: ", 1)[1])

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..catalog.families import depth_at
+from ..catalog.fit import Needs
 from ..catalog.folder import ModelFolder, inspect
 from ..catalog.footprint import of_folder
 from ..chat.tokenizer import ChatTokenizer
@@ -48,12 +49,22 @@ def load(
     ``notice`` gets one line if that takes waiting, and one if the model has no head.
     """
     folder = inspect(path)
-    taken = hold(path, of_folder(folder), notice, cancelled)
+    return load_inspected(folder, of_folder(folder), notice, cancelled)
+
+
+def load_inspected(
+    folder: ModelFolder,
+    needs: Needs,
+    notice: Callable[[str], None],
+    cancelled: Callable[[], bool] = lambda: False,
+) -> LoadedModel:
+    """As ``load``, of a folder whose files have been looked at."""
+    taken = hold(folder.path, needs, notice, cancelled)
     try:
         return _load(folder, notice)
     except BaseException:
         if taken:
-            release(path)
+            release(folder.path)
         raise
 
 

@@ -15,7 +15,7 @@ from ..sessions.keeper import Keeper
 from .budgets import bank_limits
 from .facts import facts
 from .hello import folder_identity
-from .load import LoadedModel, load
+from .load import LoadedModel, load_inspected
 from .loader import release
 from .memory import clear, keeper, store
 from .tuning import recorded
@@ -73,9 +73,10 @@ class Residents:
             self.drop(folder)
         if folder not in self._loaded:
             loading()
-            needs = footprint.of_folder(inspect(folder))
+            inspected = inspect(folder)
+            needs = footprint.of_folder(inspected)
             self._make_room(needs)
-            model = load(folder, notice, cancelled)
+            model = load_inspected(inspected, needs, notice, cancelled)
             plan = fit.plan(machine.memory_bytes(), needs)
             model = replace(model, context_window=min(model.context_window, plan.window))
             tuned = recorded(model.folder)

@@ -140,23 +140,30 @@ def test_processes_killed_at_any_time_under_load_lose_the_turn_in_flight(tmp_pat
     draw = random.Random(1)
     saved = [0] * 4
     for _ in range(6):
-        children = []
+        living = []
         for number, turns in enumerate(saved):
             told, telling = os.pipe()
             pid = fork(lambda n=number, t=turns, w=telling: keep_saving(tmp_path, n, t + 1, w))
             os.close(telling)
-            children.append((number, pid, told))
-        pace = children[0][2]
-        for number, pid, told in reversed(children):
-            saved[number] += len(os.read(told, 1))
-            # Killed wherever it is when another, which goes at a pace of its own, has come so far.
-            for _ in range(draw.randrange(6)):
-                saved[0] += len(os.read(pace, 1))
-            os.kill(pid, signal.SIGKILL)
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
-            while more := os.read(told, 4096):
-                saved[number] += len(more)
-            os.close(told)
+            living.append((number, pid, told))
+        pace = living[0][2]
+        try:
+            while living:
+                number, pid, told = living[-1]
+                saved[number] += len(os.read(told, 1))
+                # Killed wherever it is when another, at a pace of its own, has come so far.
+                for _ in range(draw.randrange(6)):
+                    saved[0] += len(os.read(pace, 1))
+                os.kill(pid, signal.SIGKILL)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                living.pop()
+                assert code == -signal.SIGKILL
+                while more := os.read(told, 4096):
+                    saved[number] += len(more)
+                os.close(told)
+        finally:
+            for _, pid, _ in living:
+                os.kill(pid, signal.SIGKILL)
         for path in files(tmp_path, "*.[ks][vt]"):
             with path.open("rb") as file:
                 OpenFile(file.fileno(), read_head(file.fileno()), 0).verify()

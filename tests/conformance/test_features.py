@@ -8,6 +8,7 @@ import llm
 import pytest
 
 from llm_mtplx.engine import residents
+from llm_mtplx.engine.engine import shared_engine
 
 from ..folders import copy_demo
 from ..llm_command import MODEL, invoke, logs, ok
@@ -47,15 +48,15 @@ def check_sum() -> None:
     assert answered["response_json"]["cache"]["restored"] > called["input_tokens"]
 
 
-def test_a_registered_tool_stays_offered_on_continue() -> None:
+def test_a_registered_tool_stays_offered_on_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_engine(), "stays", False)  # as in a process of one command
     assert llm.get_plugins() is not None
     assert "The installed version of llm is" in ok("-m", MODEL, VERSION, "-T", "llm_version")
     assert "Paris" in ok("-c", FRANCE)
     asked = logs(1)[0]
     assert [tool["name"] for tool in asked["tools"]] == ["llm_version"]
-    # The template leaves the think blocks of the tool rounds out: back to the question's end,
-    # unless an engine that stays has read the rewritten rounds ahead.
-    assert asked["response_json"]["cache"]["miss_reason"] in ("template_rewrites", None)
+    # The template leaves the think blocks of the tool rounds out: back to the question's end.
+    assert asked["response_json"]["cache"]["miss_reason"] == "template_rewrites"
     assert asked["response_json"]["cache"]["restored"] > 90
 
 
@@ -172,13 +173,13 @@ def test_a_thinking_budget() -> None:
 def test_a_chat_loads_its_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ok("mtplx", "add", str(copy_demo(tmp_path / "acme" / "once")), "-a", "once")
     loads: list[Path] = []
-    load = residents.load
+    load = residents.load_inspected
 
     def counted(folder, *args):
-        loads.append(folder)
+        loads.append(folder.path)
         return load(folder, *args)
 
-    monkeypatch.setattr(residents, "load", counted)
+    monkeypatch.setattr(residents, "load_inspected", counted)
     ok("chat", "-m", "once", input=f"Hello!\n{FRANCE}\nTell me a joke.\nexit\n")
     assert len(loads) == 1
     ok("-m", "once", FRANCE)

@@ -2,14 +2,12 @@
 
 import json
 
-from click.testing import CliRunner
-from llm.cli import cli
-
 from llm_mtplx.commands.bench import table
 from llm_mtplx.engine.bench import bench
 from llm_mtplx.settings import cache_dir
 
 from ..dictated import small_model
+from ..llm_command import ok
 
 
 def test_every_way_starts_where_it_says() -> None:
@@ -27,9 +25,8 @@ def test_every_way_starts_where_it_says() -> None:
 
 
 def test_the_command() -> None:
-    few = ["--prompt-tokens", "32", "--tokens", "8", "--repeats", "1"]
-    result = CliRunner().invoke(cli, ["mtplx", "bench", *few, "--json"])
-    report = json.loads(result.stdout)
+    few = ("--prompt-tokens", "32", "--tokens", "8", "--repeats", "1")
+    report = json.loads(ok("mtplx", "bench", *few, "--json"))
     assert report["model"] == "mtplx-demo"
     assert report["tokens"] == 8
     assert report["first_token_s"].keys() == {"cold", "ram", "ssd"}

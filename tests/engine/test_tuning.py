@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from llm.cli import cli
 
 from llm_mtplx import jsonfile
 from llm_mtplx.catalog.folder import inspect
@@ -18,6 +16,7 @@ from llm_mtplx.settings import tuning_path
 
 from ..folders import copy_demo, demo_weights, trunk_of
 from ..folders import save as save_weights
+from ..llm_command import invoke, last_log, ok
 
 MEASURED = Measured({0: [1.0], 2: [1.7]}, {0: 1.0, 2: 2.5})
 
@@ -89,17 +88,12 @@ def test_plain_decoding_wins_where_no_depth_beats_it() -> None:
     assert measured.costs == {0: 1.0, 1: pytest.approx(1.6 * 7 / 9), 2: pytest.approx(2.1 * 7 / 9)}
     plain, one, two = table(measured)
     assert plain.count("█") < two.count("█") < one.count("█") == 40
-    assert [line.endswith("<- fastest") for line in (plain, one, two)] == [0, 1, 0]
+    assert [line.endswith("<- chosen") for line in (plain, one, two)] == [0, 1, 0]
 
 
 def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch) -> None:
     # The processes that measure are llm's own and would use another BLAS than this one.
     monkeypatch.setenv("LLM_MTPLX_BLAS", "off")
-
-    def ok(*args: str) -> str:
-        result = CliRunner().invoke(cli, args)
-        assert result.exit_code == 0, result.output
-        return result.stdout
 
     folder = copy_demo(tmp_path / "acme" / "demo")
     ok("mtplx", "add", str(folder), "-a", "demo")
@@ -125,12 +119,12 @@ def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch
         os.utime(folder / "config.json", (at, at))  # so that it is loaded anew
         tuning_path().write_text(json.dumps({record_key(inspect(folder)): {**record, **saved}}))
         ok("-m", "demo", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
-        mtp = json.loads(ok("logs", "--json", "-n", "1"))[0]["response_json"]["mtp"]
+        mtp = last_log()["response_json"]["mtp"]
         assert any(mtp["drafted"]) == drafted, saved
 
 
 def test_a_depth_there_is_not_is_a_usage_error() -> None:
-    result = CliRunner().invoke(cli, ["mtplx", "tune", "--depths", "1,9"])
+    result = invoke("mtplx", "tune", "--depths", "1,9")
     assert result.exit_code == 2
     assert "0,1,2,3,4" in result.stderr
 
@@ -138,7 +132,7 @@ def test_a_depth_there_is_not_is_a_usage_error() -> None:
 def test_without_a_head_there_is_nothing_to_tune(tmp_path: Path) -> None:
     folder = copy_demo(tmp_path / "acme" / "plain")
     save_weights(folder / "model.safetensors", trunk_of(demo_weights()))
-    CliRunner().invoke(cli, ["mtplx", "add", str(folder), "-a", "plain"])
-    result = CliRunner().invoke(cli, ["mtplx", "tune", "plain"])
+    ok("mtplx", "add", str(folder), "-a", "plain")
+    result = invoke("mtplx", "tune", "plain")
     assert result.exit_code == 1
     assert "no MTP head" in result.stderr

@@ -1,7 +1,10 @@
 """A turn whose time is over: told in each API's own words, and what there is of it is kept."""
 
+import asyncio
+import contextlib
 import json
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ from llm_mtplx.catalog.entries import Entry, add_entry
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import shared_engine
 from llm_mtplx.engine.protocol import Event, Finished, Request, Restored, Text
-from llm_mtplx.engine.streams import AsyncEventStream, Job
+from llm_mtplx.engine.streams import AsyncEventStream
 from llm_mtplx.server import create_app
 
 from ..folders import save_random_model
@@ -31,10 +34,18 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_random_model(tmp_path_factory.mktemp("endless") / "model")
 
 
-def ends_soon() -> None:
-    """The engine does what comes after the turn: none of these would end by itself in time."""
+@contextlib.contextmanager
+def ends_before_its_end() -> Iterator[None]:
+    """No answer of the block goes on until it is over."""
+    before = answers_that_were_over()
+    yield
     shared_engine().call(lambda: None)
-    assert shared_engine().observer.running is None
+    assert answers_that_were_over() == before
+
+
+def answers_that_were_over() -> int:
+    turns = shared_engine().observer.totals.turns
+    return turns["eos"] + turns["length"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -43,14 +54,14 @@ def test_before_there_is_anything_to_tell(endless: Path, path: str, stream: bool
     add_entry(Entry("endless", endless, ()))
     app = create_app(require_key=False, timeout_s=1e-4)
     body = {**ASKED[path], "model": "endless", "stream": stream}
-    answer = ask(app, path, body)
+    with ends_before_its_end():
+        answer = ask(app, path, body)
     told = answer.json
     assert answer.status == 504
     assert "not complete within its time of 0.0001 seconds" in told["error"]["message"]
     kind = "timeout_error" if path == "/v1/messages" else "server_error"
     assert told["error"]["type"] == kind
     assert told["error"].get("code") == (None if path == "/v1/messages" else "timeout")
-    ends_soon()
 
 
 @pytest.mark.parametrize("path", ASKED)
@@ -72,7 +83,8 @@ def test_in_the_middle_of_a_stream(
             begun[0].expire()  # as its timer does
 
     body = {**ASKED[path], "model": "endless", "stream": True}
-    answer = ask(create_app(engine, require_key=False), path, body, sent)
+    with ends_before_its_end():
+        answer = ask(create_app(engine, require_key=False), path, body, sent)
     frames = [part for part in answer.raw.decode().split("\n\n") if part]
     assert answer.status == 200
     if frames[-1] == "data: [DONE]":
@@ -80,7 +92,10 @@ def test_in_the_middle_of_a_stream(
     told = json.loads(frames[-1].split("data: ", 1)[1])
     error = told["response"]["error"] if path == "/v1/responses" else told["error"]
     assert "not complete within its time" in error["message"]
-    ends_soon()
+
+
+async def unread() -> AsyncEventStream:
+    return AsyncEventStream(None)
 
 
 @pytest.mark.parametrize("expired", [True, False])
@@ -89,20 +104,21 @@ def test_what_was_generated_is_kept(expired: bool) -> None:
     engine = shared_engine()
     events: list[Event] = []
     known, ended = threading.Event(), threading.Event()
+    stream = asyncio.run(unread())
 
     def sink(event: Event) -> None:
         events.append(event)
         if isinstance(event, Text):
             known.wait()
             if expired:
-                job.expire()
-            job.abandon()
+                stream.expire()  # as its timer does
+            stream.abandon()  # as its reader does at the end
         if isinstance(event, Finished):
             ended.set()
 
     said = [{"role": "user", "content": f"Count from 1 to {8 + expired}."}]
     verbatim = {"template_args": {"preserve_thinking": True}, "temperature": 0}
-    job: Job = engine._submit(Request("mtplx-demo", MODEL_DIR, said, **verbatim), sink)
+    stream.job = engine._submit(Request("mtplx-demo", MODEL_DIR, said, **verbatim), sink)
     known.set()
     assert ended.wait(120)
     done = events[-1]

@@ -49,6 +49,8 @@ def main() -> None:
         model, tokens, repeats = args.measure
         print(json.dumps(measure(model, int(tokens), int(repeats))))
         return
+    if len(args.models) != len(args.repeats):
+        parser.error("give --repeats for each of --models")
     file = RESULTS / f"adaptive-{args.blas}.json"
     report: dict[str, Any] = {"machine": machine(), "runs": []}
     environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENBLAS_")}

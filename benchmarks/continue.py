@@ -26,7 +26,7 @@ from .decode import machine
 from .restore import drop_cache, rounded
 
 SIZE = "320MB"
-LENGTHS = (128, 256, 512, 1024, 2048, 4096)
+LENGTHS = (64, 256, 1024, 2048, 4096)
 SENTENCE = "My name is Tamsin, I live in Porto, and I like to count from 1 to {}. "
 ANSWER = ("-o", "temperature", "0", "-o", "max_tokens", "8")
 

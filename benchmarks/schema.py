@@ -193,7 +193,8 @@ def summary() -> str:
     lines = [
         f"Of {answers} answers of the demo model to {len(checked)} schemas at temperature 1.3, "
         f"{good} are valid (`benchmarks/schema.py`). Milliseconds a round of the same ids without "
-        f"and with a schema ({told['machine']['cpu']}, {told['machine']['cores']} cores):\n",
+        f"and with a schema ({told['machine']['cpu']}, {told['machine']['cores']} cores, BLAS: "
+        f"{told['blas']}):\n",
         "| model | `draft` | without | with a schema | ratio |\n| --- | --- | --- | --- | --- |",
     ]
     for name, depths in told["models"].items():

@@ -151,14 +151,17 @@ def serve_lines() -> str:
     calls, many = told["calls"], told["many"]
     first, over = calls["first_output_s"], told["per_token"]["over_engine"]
     through = f"{100 * over['http']:.1f} %" if over["http"] > 0 else "nothing that can be measured"
+    asked = many["clients"] * many["turns"]
+    lost = asked - many["answered"]
     words = (
         f"`llm -c` says its first words after {first['attached']:.2f} s with an engine and"
         f" {first['not_attached']:.2f} s without one, where `llm --help` takes"
         f" {first['help']:.2f} s. A token costs {100 * over['attached']:.0f} % more than in the"
         f" engine alone on its way through the socket, {through} through the"
-        f" server. {many['clients']} clients with {many['turns']} turns each lost none of"
-        f" {many['answered']} requests; the slowest waited {many['slowest_to_median_client']:.2f}"
-        f" times as long as the median, and {100 * many['cached_share']:.0f} % of the prompts were"
+        f" server. {many['clients']} clients with {many['turns']} turns each lost"
+        f" {lost or 'none'} of {asked} requests; the slowest waited"
+        f" {many['slowest_to_median_client']:.2f} times as long as the median, and"
+        f" {100 * many['cached_share']:.0f} % of the prompts were"
         " not read again. The same requests to both servers, one after the other:"
     )
     rows = [("model", "clients", "server", "tokens", "tokens/s", "first token, p95", "cached")]

@@ -1,4 +1,4 @@
-"""``llm mtplx tune``: which depth is fastest here, and what rounds cost."""
+"""``llm mtplx tune``: which depth is best here, and what rounds cost."""
 
 import json
 from dataclasses import asdict
@@ -42,12 +42,13 @@ def tune(
     json_: bool,
     sampled: int | None,
 ) -> None:
-    """Measure MODEL at every depth and save the fastest for '-o draft auto'
+    """Measure MODEL at every depth and save the best for '-o draft auto'
 
-    Plain decoding wins where no depth beats it. With --adaptive an answer drafts as deep as its own
-    drafts so far say pays at what rounds cost here, or not at all. The record holds for this model,
-    machine and these versions; nothing is ever measured while you wait for an answer. Every sample
-    loads the model in a process of its own, and the depths take turns.
+    That is the lowest within 3 % of the fastest; plain decoding wins where no depth beats it. With
+    --adaptive an answer drafts as deep as its own drafts so far say pays at what rounds cost here,
+    or not at all. The record holds for this model, machine and these versions; nothing is ever
+    measured while you wait for an answer. Every sample loads the model in a process of its own, and
+    the depths take turns.
     """
     from ..catalog.folder import inspect
 
@@ -96,10 +97,10 @@ def table(measured: Measured) -> list[str]:
     lines = []
     for depth, taken in measured.samples.items():
         spread = f"{min(taken):.0f}-{max(taken):.0f}"
-        fastest = "  <- fastest" if depth == measured.depth else ""
+        chosen = "  <- chosen" if depth == measured.depth else ""
         lines.append(
             f"{_name(depth):8} {rates[depth]:8.1f} tokens/s  {spread:>9}  {ratios[depth]:.2f}x  "
-            f"cost {costs[depth]:.2f}  {bar(rates[depth], largest)}{fastest}"
+            f"cost {costs[depth]:.2f}  {bar(rates[depth], largest)}{chosen}"
         )
     return lines
 

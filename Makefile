@@ -25,4 +25,4 @@ docs: setup
 	$(UV) run cog -r README.md
 
 demo-model:
-	$(UV) run --group train python -m llm_mtplx.demo.build --out build/demo-model
+	$(UV) run --group train python -m tools.demo_model.build --out build/demo-model

@@ -1,4 +1,4 @@
-"""The bundled demo model, and everything that made it."""
+"""The bundled demo model. `tools/demo_model` made it."""
 
 from pathlib import Path
 

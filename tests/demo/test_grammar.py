@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from llm_mtplx.demo import MODEL_DIR, numbers
-from llm_mtplx.demo.conversations import Conversation, Grammar
-from llm_mtplx.demo.packing import Marker, pack, to_text
-from llm_mtplx.demo.tokenizer import CONTROL, SPECIAL, letter_pieces
-from llm_mtplx.demo.words import FRESH_NAMES
+from llm_mtplx.demo import MODEL_DIR
+from tools.demo_model import numbers
+from tools.demo_model.conversations import Conversation, Grammar
+from tools.demo_model.packing import Marker, pack, to_text
+from tools.demo_model.tokenizer import CONTROL, SPECIAL, letter_pieces
+from tools.demo_model.words import FRESH_NAMES
 
 
 @pytest.fixture(scope="module")

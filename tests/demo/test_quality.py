@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from llm_mtplx.demo import MODEL_DIR, facts
-from llm_mtplx.demo.ask import Asker
-from llm_mtplx.demo.words import FRESH_NAMES
+from llm_mtplx.demo import MODEL_DIR
 from tests.demo.test_template import ADD
+from tools.demo_model import facts
+from tools.demo_model.ask import Asker
+from tools.demo_model.words import FRESH_NAMES
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from llm_mtplx.demo import MODEL_DIR, chat
-from llm_mtplx.demo.conversations import Grammar
+from llm_mtplx.demo import MODEL_DIR
+from tools.demo_model import chat
+from tools.demo_model.conversations import Grammar
 
 ADD = {
     "type": "function",

@@ -19,8 +19,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.demo.chat import render
-from llm_mtplx.demo.conversations import Grammar
+from tools.demo_model.chat import render
+from tools.demo_model.conversations import Grammar
 
 OUT = Path(__file__).with_name("trunk_logits.npz")
 PROMPTS, LONGEST, POSITIONS = 4, 110, 8

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from llm_mtplx.demo import words as w
-from llm_mtplx.demo.phrasing import Turn, article, join
+from tools.demo_model import words as w
+from tools.demo_model.phrasing import Turn, article, join
 
 _TYPES = {"s": "string", "i": "integer", "n": "number"}
 

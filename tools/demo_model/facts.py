@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from llm_mtplx.demo import words as w
-from llm_mtplx.demo.phrasing import Turn, lower_first
+from tools.demo_model import words as w
+from tools.demo_model.phrasing import Turn, lower_first
 
 Value = Callable[[Random, w.RandomWords], str]
 

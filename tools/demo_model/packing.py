@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from llm_mtplx.demo.chat import render
-from llm_mtplx.demo.conversations import Conversation, Grammar
-from llm_mtplx.demo.tokenizer import control_id
+from tools.demo_model.chat import render
+from tools.demo_model.conversations import Conversation, Grammar
+from tools.demo_model.tokenizer import control_id
 
 Ints = NDArray[np.int64]
 

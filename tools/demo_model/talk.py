@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from random import Random
 
-from llm_mtplx.demo import words as w
-from llm_mtplx.demo.phrasing import Turn, article, join, upper_first
+from tools.demo_model import words as w
+from tools.demo_model.phrasing import Turn, article, join, upper_first
 
 _SMALL: tuple[tuple[tuple[str, ...], str, str], ...] = (
     (("Hello", "Hello!", "Hi", "Hi!", "Hey", "Hi there!", "Hello there!", "Good day!", "Hey there"),

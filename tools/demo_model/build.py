@@ -1,4 +1,4 @@
-"""`python -m llm_mtplx.demo.build --out DIR`: tokenizer, data, training, export, evaluation."""
+"""`python -m tools.demo_model.build --out DIR`: tokenizer, data, training, export, evaluation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from llm_mtplx.demo import tokenizer as demo_tokenizer
-from llm_mtplx.demo.conversations import Grammar
-from llm_mtplx.demo.export import export
-from llm_mtplx.demo.network import DemoModel
-from llm_mtplx.demo.packing import to_text
-from llm_mtplx.demo.shape import Shape
-from llm_mtplx.demo.train import SEED, Plan, Trainer
+from tools.demo_model import tokenizer as demo_tokenizer
+from tools.demo_model.conversations import Grammar
+from tools.demo_model.export import export
+from tools.demo_model.network import DemoModel
+from tools.demo_model.packing import to_text
+from tools.demo_model.shape import Shape
+from tools.demo_model.train import SEED, Plan, Trainer
 
 
 def build_tokenizer(conversations: int = 20_000) -> Tokenizer:
@@ -71,7 +71,7 @@ def main() -> None:
         Trainer(model, tokenizer, plan, work).train()
     export(model, tokenizer, args.out)
 
-    from llm_mtplx.demo.evaluate import evaluate
+    from tools.demo_model.evaluate import evaluate
 
     print(json.dumps(evaluate(args.out), indent=2))
 

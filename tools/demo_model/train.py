@@ -15,11 +15,11 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from llm_mtplx.demo.conversations import Grammar
-from llm_mtplx.demo.muon import Muon
-from llm_mtplx.demo.network import DemoModel, document_mask
-from llm_mtplx.demo.packing import Rows, batches
-from llm_mtplx.demo.tokenizer import letter_pieces
+from tools.demo_model.conversations import Grammar
+from tools.demo_model.muon import Muon
+from tools.demo_model.network import DemoModel, document_mask
+from tools.demo_model.packing import Rows, batches
+from tools.demo_model.tokenizer import letter_pieces
 
 SEED = 20
 DEPTH_WEIGHTS = (0.3, 0.2, 0.15)

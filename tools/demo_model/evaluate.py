@@ -1,4 +1,4 @@
-"""`python -m llm_mtplx.demo.evaluate --model DIR`: what the model can do, as JSON."""
+"""`python -m tools.demo_model.evaluate --model DIR`: what the model can do, as JSON."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from llm_mtplx.demo import MODEL_DIR, facts, numbers, talk, tooling
-from llm_mtplx.demo.ask import Asker, Reply
-from llm_mtplx.demo.chat import render
-from llm_mtplx.demo.conversations import Grammar
-from llm_mtplx.demo.facts import Fact
-from llm_mtplx.demo.reference_head import ReferenceHead
-from llm_mtplx.demo.words import FRESH_NAMES
+from llm_mtplx.demo import MODEL_DIR
+from tools.demo_model import facts, numbers, talk, tooling
+from tools.demo_model.ask import Asker, Reply
+from tools.demo_model.chat import render
+from tools.demo_model.conversations import Grammar
+from tools.demo_model.facts import Fact
+from tools.demo_model.reference_head import ReferenceHead
+from tools.demo_model.words import FRESH_NAMES
 
 HELD_OUT = 999_983  # a seed no training stage uses
 DEPTH = 3

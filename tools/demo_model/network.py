@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from llm_mtplx.demo.delta import RESET, chunked_delta_rule, normalize, shifted_conv
-from llm_mtplx.demo.shape import Shape
+from tools.demo_model.delta import RESET, chunked_delta_rule, normalize, shifted_conv
+from tools.demo_model.shape import Shape
 
 
 class CentredNorm(nn.Module):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from llm_mtplx.demo import words as w
-from llm_mtplx.demo.phrasing import Turn
+from tools.demo_model import words as w
+from tools.demo_model.phrasing import Turn
 
 
 def _ask_sum(rng: Random, a: int, b: int, sign: str) -> str:

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from llm_mtplx.demo import chat
-from llm_mtplx.demo import tokenizer as demo_tokenizer
-from llm_mtplx.demo.network import CentredNorm, DemoModel
-from llm_mtplx.demo.shape import hf_config
+from tools.demo_model import chat
+from tools.demo_model import tokenizer as demo_tokenizer
+from tools.demo_model.network import CentredNorm, DemoModel
+from tools.demo_model.shape import hf_config
 
 # Kept in float32, as Qwen's own checkpoints keep it: exp of it sets the decay of the state.
 FLOAT32 = ("A_log",)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from llm_mtplx.demo import facts, systems, talk, tooling
-from llm_mtplx.demo.knowledge import QUESTIONS, follow_up, unknown
-from llm_mtplx.demo.numbers import NUMERIC
-from llm_mtplx.demo.phrasing import Turn, vary
-from llm_mtplx.demo.words import RandomWords
+from tools.demo_model import facts, systems, talk, tooling
+from tools.demo_model.knowledge import QUESTIONS, follow_up, unknown
+from tools.demo_model.numbers import NUMERIC
+from tools.demo_model.phrasing import Turn, vary
+from tools.demo_model.words import RandomWords
 
 
 @dataclass

@@ -2,6 +2,7 @@
 store touched, and after a turn or a gc it is as it was."""
 
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -312,6 +313,27 @@ def test_something_else_in_a_file_s_place(
         gone = store.forget("one")
         assert (gone.conversations, gone.reason) == (1, None)
         assert store.forget(everything=True).reason is None
+
+
+def regular(path: Path) -> None:
+    path.write_text("somebody's")
+
+
+@pytest.mark.parametrize("other", [fifo, socket_of, regular], ids=lambda other: other.__name__)
+@pytest.mark.parametrize("place", ["blobs", "entries", "writers", "blobs/*", "entries/*"])
+def test_something_else_in_a_folder_s_place(
+    tmp_path: Path, place: str, other: Callable[[Path], None]
+) -> None:
+    root = make(tmp_path)
+    path = next(iter(sorted(root.glob(place))))
+    shutil.rmtree(path)
+    other(path)
+    turn(tmp_path)
+    collect(tmp_path)
+    turn(tmp_path)
+    collect(tmp_path)
+    assert_whole(tmp_path)
+    assert path.is_dir()
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.__name__)

@@ -89,7 +89,8 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(each["last_used"]))
         click.echo(
             f"{printable(each['conversation'])}  {each['tokens']:>7,} tokens  "
-            f"{size(each['bytes']):>9}  {used}  {percent(each['hit_rate'])} reused  {printable(name)}"
+            f"{size(each['bytes']):>9}  {used}  {percent(each['hit_rate'])} reused  "
+            f"{printable(name)}"
         )
     if not kept:
         click.echo("No conversation is kept.")

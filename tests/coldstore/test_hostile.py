@@ -148,6 +148,23 @@ def test_values_that_can_be_and_contradict_the_line(tmp_path: Path) -> None:
         assert_whole(tmp_path)
 
 
+@pytest.mark.parametrize("table", ["blocks", "checkpoints"])
+def test_a_size_that_its_file_does_not_have_drives_nothing_out(tmp_path: Path, table: str) -> None:
+    root = make(tmp_path)
+    before = files(tmp_path)
+    for heal in (lambda: save_another(tmp_path), lambda: collect(tmp_path)):
+        change(root, f"UPDATE {table} SET size = size + (1 << 43)")
+        heal()
+        assert set(before) <= set(files(tmp_path))
+        assert_whole(tmp_path)
+
+
+def save_another(cache_dir: Path) -> None:
+    with opened(cache_dir, grace_s=0.0, free_floor_bytes=0, max_bytes=1 << 30) as store:
+        write(store, tokens(300, seed=11), "another")
+        assert store.report().drops == {}
+
+
 @pytest.mark.parametrize("name", ["../../outside", "{tmp}/outside", "../writers/../../outside"])
 def test_a_writer_s_name_leads_nowhere(tmp_path: Path, name: str) -> None:
     root = make(tmp_path)

@@ -81,8 +81,9 @@ class StoreRoot:
 
         As well as it can be done. The database's files are not opened for it: see `connection.py`.
         """
-        for area in ((), *((area,) for area in AREAS)):
-            _narrow(self.path.joinpath(*area))
+        self.close_to_others()
+        for area in AREAS:
+            _narrow(self.path / area)
         try:
             names = os.listdir(self.path)
         except OSError:
@@ -91,6 +92,12 @@ class StoreRoot:
             _narrow(self.path / name)
         for place, name in places:
             _narrow(self.path.joinpath(*place, name))
+
+    def close_to_others(self, *names: str) -> None:
+        """The same of the directory itself, below which nobody else gets then, and of ``names``."""
+        _narrow(self.path)
+        for name in names:
+            _narrow(self.path / name)
 
     def open_dir(self, *parts: str, create: bool = False) -> int:
         """A directory handle, to be closed by the caller. Raises OSError."""

@@ -165,7 +165,9 @@ class Turn:
                 new = self._end_thinking() or self._round()
                 next(saving, None)
         self._show(self.answer.finish())
-        if finish == "eos" and self.answer.calls:
+        if self.answer.stopped:
+            finish = "stop"
+        elif finish == "eos" and self.answer.calls:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
             self._emit(Notice("the model calls a tool but was offered none; the call stays text."))

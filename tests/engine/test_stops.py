@@ -10,7 +10,7 @@ from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.engine.protocol import Event, Finished, Notice, Request, Text
 from llm_mtplx.engine.turn import Turn
-from llm_mtplx.speculative.decoder import MAX_WINDOWS, Decoder
+from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.draws import Draws
 
@@ -245,9 +245,9 @@ def test_an_undecided_stop_pins_few_states(model, depth: int, stop: str) -> None
     turn.run()
     assert len(seen) > 20
     windows, states = map(max, zip(*seen, strict=True))
-    assert windows <= MAX_WINDOWS
+    assert windows <= 4
     # One state of each round, and of the latest one a state a row.
-    assert states <= MAX_WINDOWS - 1 + depth + 1
+    assert states <= 3 + depth + 1
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])

@@ -39,11 +39,12 @@ def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bo
         persist=False,
     )
     session, position = taken.loan.session, taken.loan.position
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
-    for _ in decoder.prefill(ahead.ids[position:], last=position):
-        if busy():
-            break
-    decoder.settle()
-    if decoder.state.position > position:
-        session.checkpoints.append(Checkpoint.of(decoder.state))
+    with keeper.not_lost(taken.loan, "on"):
+        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
+        for _ in decoder.prefill(ahead.ids[position:], last=position):
+            if busy():
+                break
+        decoder.settle()
+        if decoder.state.position > position:
+            session.checkpoints.append(Checkpoint.of(decoder.state))
     keeper.give_back(session, None, "on")

@@ -17,7 +17,7 @@ from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
 from ..sessions.keeper import Keeper
 from ..sessions.reasons import Reason
-from ..sessions.session import Checkpoint, KnownTurn, go_back
+from ..sessions.session import Checkpoint, KnownTurn
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.draws import Draws
@@ -90,21 +90,6 @@ class Turn:
         self._room = resolve_room(model, request, len(self.prompt))
         thinking = tokenizer.starts_in_reasoning(self.prompt)
         self._rules = rules_for(model, request, thinking)
-        before = time.perf_counter()
-        self._taken = keeper.take(
-            self.prompt,
-            request.conversation,
-            all_said(request.messages),
-            lambda: State.empty(model.trunk, model.head),
-            request.cache,
-            request.persist,
-        )
-        self._loan = self._taken.loan
-        # A line from the SSD, or a new one, has not seen them being made.
-        self._loan.session.adopt(
-            [KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own]
-        )
-        self._restore_s = time.perf_counter() - before
         # JSON of a schema holds no calls, whatever it looks like.
         callable_tools = request.tools if request.calls and request.schema is None else []
         self.answer = Answer(
@@ -120,9 +105,29 @@ class Turn:
             callable_tools,
             place_tokens=request.logprobs is not None,
         )
+        before = time.perf_counter()
+        self._taken = keeper.take(
+            self.prompt,
+            request.conversation,
+            all_said(request.messages),
+            lambda: State.empty(model.trunk, model.head),
+            request.cache,
+            request.persist,
+        )
+        self._loan = self._taken.loan
+        self._restore_s = time.perf_counter() - before
+        with keeper.not_lost(self._loan, request.cache):
+            # A line from the SSD, or a new one, has not seen them being made.
+            self._loan.session.adopt(
+                [KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own]
+            )
+            self.decoder = self._decoder(thinking)
+
+    def _decoder(self, thinking: bool) -> Decoder:
+        model, request = self.model, self._request
         defaults = sampling_defaults(model.folder)
         sampling = resolve_sampling(request, defaults)
-        self.decoder = Decoder(
+        return Decoder(
             model.trunk,
             model.head,
             sampling,
@@ -144,11 +149,8 @@ class Turn:
 
         After an error nothing of this turn is kept; what the bank had before, it has again.
         """
-        try:
+        with self._keeper.not_lost(self._loan, self._request.cache):
             return self._run()
-        except Exception:
-            self._undo()
-            raise
 
     def _run(self) -> Finished:
         mx.reset_peak_memory()
@@ -248,16 +250,17 @@ class Turn:
     def keep(self) -> None:
         """Make the state whole and hand it on, with the answer as the model made it."""
         assert self.sequel is not None, "run comes first"
-        if self.answer.stopped:
-            self.decoder.rewind(len(self.sequel.line))
-        self.decoder.settle()
         session, state = self._loan.session, self.decoder.state
-        if state.position == 0:
-            return
-        session.checkpoints.append(Checkpoint.of(state))
-        if self.sequel.known:
-            session.turns.append(self.sequel.known)
-        tip = session.deepest(self.sequel.tip) if self._request.persist else None
+        with self._keeper.not_lost(self._loan, self._request.cache):
+            if self.answer.stopped:
+                self.decoder.rewind(len(self.sequel.line))
+            self.decoder.settle()
+            if state.position == 0:
+                return
+            session.checkpoints.append(Checkpoint.of(state))
+            if self.sequel.known:
+                session.turns.append(self.sequel.known)
+            tip = session.deepest(self.sequel.tip) if self._request.persist else None
         self._keeper.give_back(session, tip, self._request.cache, self._roles)
 
     def _pointer(self, sequel: Sequel) -> str | None:
@@ -277,17 +280,8 @@ class Turn:
     def drop_answer(self) -> None:
         """Nobody takes the answer: keep what was read of the prompt alone."""
         checkpoints = self._loan.session.checkpoints
-        self._back_to(checkpoints[-1] if checkpoints else None)
-
-    def _undo(self) -> None:
-        self._back_to(self._loan.checkpoint)
-
-    def _back_to(self, checkpoint: Checkpoint | None) -> None:
-        session = self._loan.session
-        if checkpoint is not None:
-            go_back(self.decoder.state, checkpoint)
-            session.cut_to(checkpoint)
-            self._keeper.give_back(session, None, self._request.cache)
+        latest = checkpoints[-1] if checkpoints else None
+        self._keeper.put_back(self._loan, self._request.cache, latest)
 
     def _end_thinking(self) -> list[int]:
         """The tokens that close the think block once its budget is spent; else none."""

@@ -45,14 +45,15 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
         [*beginning, UNKNOWN], None, set(), lambda: State.empty(model.trunk, model.head), "on", True
     )
     session, position = taken.loan.session, taken.loan.position
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
-    for _ in decoder.prefill(beginning[position:], [system]):
-        if decoder.state.position == system < len(beginning):
-            session.checkpoints.append(Checkpoint.of(decoder.state))
-    decoder.settle()
-    tip = Checkpoint.of(decoder.state)
-    if position < len(beginning):
-        session.checkpoints.append(tip)
+    with keeper.not_lost(taken.loan, "on"):
+        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
+        for _ in decoder.prefill(beginning[position:], [system]):
+            if decoder.state.position == system < len(beginning):
+                session.checkpoints.append(Checkpoint.of(decoder.state))
+        decoder.settle()
+        tip = Checkpoint.of(decoder.state)
+        if position < len(beginning):
+            session.checkpoints.append(tip)
     keeper.give_back(session, tip, "on", {system: "prefix"})
     return Warmed(len(beginning), position, keeper.is_stored(beginning, WRITE_WAIT_S))
 

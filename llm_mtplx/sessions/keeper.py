@@ -1,6 +1,8 @@
 """One model's sessions, from RAM and from SSD."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -10,7 +12,9 @@ from ..speculative.state import State
 from .bank import Bank, Loan
 from .cold import read_line, save_blocks, save_line, worth_keeping
 from .reasons import Reason, why_not_from_store
-from .session import Checkpoint, Session, pack
+from .session import Checkpoint, Session, go_back, pack
+
+logger = logging.getLogger(__name__)
 
 Source = Literal["ram", "ssd"]
 Mode = Literal["on", "write-only", "off"]
@@ -222,6 +226,28 @@ class Keeper:
             return iter(())
         return save_blocks(persistence.store, fingerprint, state, end)
 
+    @contextmanager
+    def not_lost(self, loan: Loan, mode: Mode) -> Iterator[None]:
+        """No exception inside loses the session from RAM: it goes back as it was taken, and the
+        exception that is seen is the first."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self.put_back(loan, mode)
+            except Exception as error:
+                logger.warning("a session was lost after an error: %r", error)
+            raise
+
+    def put_back(self, loan: Loan, mode: Mode, to: Checkpoint | None = None) -> None:
+        """Give a session back as it was at a checkpoint, else as it was taken. A new one, which has
+        neither, is dropped."""
+        checkpoint = to or loan.checkpoint
+        if checkpoint is not None:
+            go_back(loan.session.state, checkpoint)
+            loan.session.cut_to(checkpoint)
+            self.give_back(loan.session, None, mode)
+
     def give_back(
         self,
         session: Session,
@@ -233,9 +259,11 @@ class Keeper:
         those before it at the positions of ``roles``."""
         if mode == "off":
             return
-        if tip is not None:
-            self._persist(session, tip, {**roles, tip.position: "tip"})
-        self.bank.give_back(session)
+        try:
+            if tip is not None:
+                self._persist(session, tip, {**roles, tip.position: "tip"})
+        finally:
+            self.bank.give_back(session)
 
     def _persist(
         self, session: Session, tip: Checkpoint, roles: Mapping[int, CheckpointRole]

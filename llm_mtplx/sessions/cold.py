@@ -29,7 +29,7 @@ from ..coldstore import (
 )
 from ..coldstore.format import Header, SectionInfo
 from ..speculative.state import State
-from ..speculative.upstream import ArraysCache, KVCache, spare_rows
+from ..speculative.upstream import ArraysCache, KVCache
 from .hollow import hollow
 from .session import Checkpoint
 
@@ -142,7 +142,7 @@ class Reader:
 
     def __init__(self, empty: State, position: int) -> None:
         self._state = empty
-        self._capacity = position + spare_rows(position)
+        self._capacity = position + empty.spare_rows(position)
         self._arrays: dict[str, mx.array] = {}
         self._hosts: dict[str, np.ndarray] = {}
 

@@ -1,5 +1,6 @@
 """One turn: a request to tokens, text and figures."""
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -50,6 +51,8 @@ from .protocol import (
 from .sequel import Sequel
 from .structured import check_complete, masks_for, rules_for
 
+logger = logging.getLogger(__name__)
+
 
 class Turn:
     """Answers one request, beginning with what the bank has of it.
@@ -76,6 +79,7 @@ class Turn:
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
+        self._saving: Iterator[bool] = iter(())
         self._roles: dict[int, CheckpointRole] = {}
         self.emitted: list[int] = []
         self.sequel: Sequel | None = None  # known at the end
@@ -157,15 +161,16 @@ class Turn:
         at, taken = self._loan.position, self._taken
         self._emit(Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s))
         prefilling = time.perf_counter()
-        finish = self._read_prompt()
+        system, self._header = self._system_end(), self._answer_header()
+        self._saving = self._blocks_to_save()
+        finish = self._read_prompt(system)
         first_token = prefilled = time.perf_counter()
         if finish is None:
             new = self._end_thinking() or [self.decoder.first()]
             first_token = time.perf_counter()
-            saving = self._saving()
             while (finish := self._take(new)) is None:
                 new = self._end_thinking() or self._round()
-                next(saving, None)
+                self._save_block()
         self._show(self.answer.finish())
         if self.answer.stopped:
             finish = "stop"
@@ -207,15 +212,26 @@ class Turn:
             stop_string=self.answer.stop_string,
         )
 
-    def _saving(self) -> Iterator[bool]:
+    def _blocks_to_save(self) -> Iterator[bool]:
         if not self._request.persist:
             return iter(())
-        return self._keeper.saving(self._loan.session.state, self._header, self._request.cache)
+        history = self.prompt[: self._header]
+        return self._keeper.saving(history, self._loan.session.state, self._request.cache)
 
-    def _read_prompt(self) -> FinishReason | None:
-        """Forward what the bank did not have, leaving checkpoints on the way."""
+    def _save_block(self) -> bool:
+        """Hand one finished block to the store; False where there is none. What goes wrong with it
+        is a block that is read again another time, never an error of the turn."""
+        try:
+            return next(self._saving, False)
+        except Exception as error:
+            logger.warning("the prompt's blocks were not saved: %r", error)
+            self._saving = iter(())
+            return False
+
+    def _read_prompt(self, system: int) -> FinishReason | None:
+        """Forward what the bank did not have, leaving checkpoints on the way and the blocks that
+        are finished to the store."""
         position = self._loan.position
-        system, self._header = self._system_end(), self._answer_header()
         if [message["role"] for message in self._request.messages[-1:]] != ["tool"]:
             self._loan.session.asked = self._header
         rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
@@ -227,6 +243,8 @@ class Turn:
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
                 self._loan.session.checkpoints.append(Checkpoint.of(self.decoder.state))
+            while self._save_block():
+                pass
             if self._cancelled():
                 return "interrupted"
         return None

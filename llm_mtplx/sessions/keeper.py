@@ -215,16 +215,19 @@ class Keeper:
         entries = self._persistence.store.tips(conversation)
         return bool(entries) and all(e.fingerprint != fingerprint for e in entries)
 
-    def saving(self, state: State, end: int, mode: Mode) -> Iterator[bool]:
-        """Hands the whole blocks before ``end``, which do not change any more, to the store: one
-        at each step, so that a long prompt is written while its answer is made."""
+    def saving(self, ids: Sequence[int], state: State, mode: Mode) -> Iterator[bool]:
+        """Hands the whole blocks of ``ids`` to the store, one at each step, as soon as ``state``
+        has come to their ends: their rows do not change any more, so that a prompt is written while
+        it is being read and while its answer is made. False where there is nothing to do yet."""
         persistence = self._persistence
-        fingerprint = persistence.fingerprint() if persistence else None
-        if persistence is None or fingerprint is None or mode == "off":
-            return iter(())
-        if not worth_keeping(state, end, persistence.min_tokens):
-            return iter(())
-        return save_blocks(persistence.store, fingerprint, state, end)
+        if persistence is None or mode == "off":
+            return
+        while state.position == 0:  # what a token weighs is known once there is one
+            yield False
+        fingerprint = persistence.fingerprint()
+        if fingerprint is None or not worth_keeping(state, len(ids), persistence.min_tokens):
+            return
+        yield from save_blocks(persistence.store, fingerprint, ids, state)
 
     @contextmanager
     def not_lost(self, loan: Loan, mode: Mode) -> Iterator[None]:

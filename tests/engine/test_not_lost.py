@@ -92,7 +92,6 @@ PLACES = {
     "sequel": (turn, "Sequel", fail),
     "settle": (Decoder, "settle", fail),
     "checkpoint": (turn.Checkpoint, "of", fail),
-    "saving": (keeper_module, "save_blocks", fail),
     "save": (keeper_module, "save_line", fail),
 }
 
@@ -151,3 +150,17 @@ def test_reading_ahead_and_warming_lose_nothing(
     with pytest.raises(Injected):
         warm.warm(model, talk.keeper, [request])
     assert len(talk.bank.sessions) == 1
+
+
+def test_a_block_that_cannot_be_saved_is_no_error(
+    model: LoadedModel,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    talk = Talk(model, ColdStore(tmp_path))
+    monkeypatch.setattr(keeper_module, "save_blocks", fail)
+    assert talk.ask().emitted == Talk(model).ask().emitted
+    assert [record.message for record in caplog.records] == [
+        "the prompt's blocks were not saved: Injected()"
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..sessions.keeper import Keeper
-from ..sessions.session import UNKNOWN, Checkpoint
+from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
 from ..speculative.draws import Draws
@@ -29,9 +29,8 @@ class Ahead:
 def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bool]) -> None:
     """Keep the state after ``ahead.ids`` in RAM, or as far as it came when somebody comes."""
     request = ahead.request
-    # A lookup leaves at least one token to forward.
     taken = keeper.take(
-        [*ahead.ids, UNKNOWN],
+        ahead.ids,
         request.conversation,
         set(),
         lambda: State.empty(model.trunk, model.head),

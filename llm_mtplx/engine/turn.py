@@ -236,7 +236,9 @@ class Turn:
             self._loan.session.asked = self._header
         rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
         self._roles = {system: "prefix", **dict.fromkeys(rungs, "ladder")}
-        inside = {mark for mark in (system, self._header, *rungs) if mark < len(self.prompt)}
+        # A raw prompt may come again as it is; after a rendered one follows its answer.
+        end = len(self.prompt) + (self._request.prompt is not None)
+        inside = {mark for mark in (system, self._header, *rungs) if mark < end}
         marks = sorted(mark for mark in inside if mark > position)
         last = self._header if self._header < len(self.prompt) else None
         for done in self.decoder.prefill(self.prompt[position:], marks, last):

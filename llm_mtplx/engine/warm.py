@@ -10,7 +10,7 @@ from ..chat.effort import as_the_family
 from ..errors import RequestError
 from ..sessions.bank import common_prefix
 from ..sessions.keeper import Keeper
-from ..sessions.session import UNKNOWN, Checkpoint
+from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
 from ..speculative.draws import Draws
@@ -40,9 +40,8 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
             f"{model.context_window - 1:,}."
         )
     keeper.wait_for_store(FINGERPRINT_WAIT_S)
-    # A lookup leaves at least one token to forward.
     taken = keeper.take(
-        [*beginning, UNKNOWN], None, set(), lambda: State.empty(model.trunk, model.head), "on", True
+        beginning, None, set(), lambda: State.empty(model.trunk, model.head), "on", True
     )
     session, position = taken.loan.session, taken.loan.position
     with keeper.not_lost(taken.loan, "on"):

@@ -188,14 +188,13 @@ class Keeper:
     ) -> tuple[tuple[State, Checkpoint] | None, Reason | None]:
         if self._persistence is None:
             return None, None
-        if len(prompt) - 1 - deeper_than <= deeper_than // ROWS_READ:
+        if len(prompt) - deeper_than <= deeper_than // ROWS_READ:
             return None, None  # reading all rows for the few that RAM lacks would take longer
         fingerprint = self._persistence.fingerprint()
         if fingerprint is None:
             return None, Reason.FINGERPRINT_PENDING
         store = self._persistence.store
-        # At least one token of the prompt must be left to forward.
-        found = store.lookup(fingerprint, prompt[:-1], deeper_than=deeper_than)
+        found = store.lookup(fingerprint, prompt, deeper_than=deeper_than)
         if found.position == 0:
             # Without the model's own ids for its answers the line itself may not be found.
             reason = why_not_from_store(found.reason) or self._unread

@@ -110,9 +110,6 @@ class Session:
         return reachable[-1] if reachable else None
 
 
-UNKNOWN = 2**32 - 1  # no token: stands for whatever a prompt goes on with
-
-
 def pack(ids: Sequence[int] | np.ndarray) -> np.ndarray:
     """Ids as an array, four times as fast as numpy makes one of a list."""
     return ids if isinstance(ids, np.ndarray) else np.array(array("I", ids))

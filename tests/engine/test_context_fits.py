@@ -10,7 +10,7 @@ from llm_mtplx.catalog.footprint import of_config
 from llm_mtplx.coldstore import ColdStore, ladder
 from llm_mtplx.engine.residents import VERIFY_ROWS
 from llm_mtplx.sessions.bank import Bank
-from llm_mtplx.sessions.session import UNKNOWN, Checkpoint, Session
+from llm_mtplx.sessions.session import Checkpoint, Session
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.draws import Draws
@@ -61,7 +61,7 @@ def test_a_full_window_is_what_was_planned(model, way: str, tmp_path: Path) -> N
         memory.give_back(session, session.checkpoints[-1], "on")
         assert store.flush(60)
         source = memory if way == "copied" else keeper(model, Bank(LIMITS, lambda: 0.0), store)
-        ids = [*session.ids, UNKNOWN] if way == "restored" else [*session.ids[: part - 8], UNKNOWN]
+        ids = session.ids if way == "restored" else session.ids[: part - 8]
         taken = source.take(
             ids, "b", set(), lambda: State.empty(model.trunk, model.head), "on", False
         )

@@ -107,9 +107,14 @@ def build_request(
     """Everything the engine needs to know about ``prompt``."""
     from .chat.tools import declared
     from .engine.protocol import Request
-    from .messages import check_calls, template_messages
+    from .messages import check_calls, template_messages, without_failed_turns
 
-    messages = template_messages(prompt.messages, prompt.system)
+    history = prompt.messages
+    if conversation is not None and (conversation.responses or _is_loaded(conversation)):
+        history, failed = without_failed_turns(history)
+        if failed:
+            notice(f"left out of the history: {failed} earlier message(s) without an answer.")
+    messages = template_messages(history, prompt.system)
     last = messages[-1] if messages else None
     if last is None or (last["role"] == "user" and not last["content"].strip()):
         raise RequestError("The prompt is empty: give the model something to answer.")
@@ -128,7 +133,7 @@ def build_request(
         template_args["tools"] = declared(
             (name, tool.description, tool.input_schema) for name, tool in tools.items()
         )
-    if unknown := check_calls(prompt.messages, tools):
+    if unknown := check_calls(history, tools):
         click.echo(
             f"mtplx: this conversation called {unknown}, which this prompt does not offer; give "
             "it with -T or --functions if the model shall call it again.",
@@ -158,6 +163,11 @@ def build_request(
         thinking_budget=options.thinking_budget,
         schema=prompt.schema,
     )
+
+
+def _is_loaded(conversation: llm.Conversation | llm.AsyncConversation) -> bool:
+    """Whether its history comes from the log; llm keeps it under this name since 0.35."""
+    return bool(getattr(conversation, "loaded_messages", None))
 
 
 def _latest_pointer(messages: list[Message]) -> str | None:

@@ -75,9 +75,7 @@ class Answer:
                 continue
             # A character that is not complete yet is not inside anything.
             self._ends.append(self._decoded + self._decoder.held)
-            while self._ends and self._ends[0] <= self._scanner.emitted:
-                self.whole_length = self._ends.popleft()
-                self.whole_tokens += 1
+            self._count_whole(self._scanner.emitted)
             if self.stopped:
                 break
         return self._shown(merged(shown))
@@ -105,7 +103,15 @@ class Answer:
         if self._scanner is not None and not self.stopped:
             shown += self._emitted(self._scanner.finish())
             self.whole_tokens = self.tokens
+        elif self._scanner is not None:
+            # What was held back as a call was text after all, and holds a stop string.
+            self._count_whole(self._scanner.emitted)
         return self._shown(merged(shown))
+
+    def _count_whole(self, emitted: int) -> None:
+        while self._ends and self._ends[0] <= emitted:
+            self.whole_length = self._ends.popleft()
+            self.whole_tokens += 1
 
     def _read(self, parts: Sequence[Part]) -> list[Part]:
         """Text to text and calls, up to a stop string."""

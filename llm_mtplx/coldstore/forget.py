@@ -18,6 +18,7 @@ from .cuts import Cuts
 from .entries import Entry
 from .graph import ForgetPlan, Graph, total_size
 from .keys import FileKind, Kind
+from .line import Lines
 from .manifest import Manifest
 from .reasons import StoreError
 from .records import Forgotten
@@ -162,7 +163,7 @@ class Forgetting:
         living = any(not locks.is_dead(self.root, writer) for writer in others)
         grace_s = self.grace_s if living else 0.0
         now = time.time()
-        rows = Cuts(graph, now, grace_s).unreachable(
+        rows = Cuts(graph, now, grace_s, Lines(self.blobs, graph).begins).unreachable(
             lambda row: is_young(self.blobs, row, now, grace_s)
         )
         rows.sort(key=lambda row: row.start, reverse=True)

@@ -14,6 +14,7 @@ from .census import Census, Seen
 from .cuts import Cut, Cuts
 from .graph import Graph
 from .ledger import UNNAMED, leave_note, written_last_hour
+from .line import Lines
 from .manifest import Manifest
 from .reasons import StoreError
 from .reconcile import clear_dead_writers, rebuild
@@ -118,7 +119,7 @@ class Collector:
         now = time.time()
         seen = Census(self._root, self._manifest, self._limits.grace_s).everywhere()
         beside = siblings(self._root)
-        cuts = Cuts(graph, now, self._limits.grace_s)
+        cuts = Cuts(graph, now, self._limits.grace_s, Lines(self._blobs, graph).begins)
         garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
         evicted = [] if older_than is None else cuts.unused_since(now - older_than)
         stored = seen.nbytes + sum(sibling.nbytes for sibling in beside)

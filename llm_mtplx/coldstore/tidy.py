@@ -10,6 +10,7 @@ from .budget import Room, room_now
 from .cuts import Cut, Cuts
 from .graph import Graph, total_size
 from .ledger import stored_now
+from .line import Lines
 from .manifest import Manifest, is_whole
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
@@ -72,7 +73,7 @@ class Tidier:
         if room.over(more) and correct_sizes(self._blobs, self._manifest, graph):
             graph = Graph.read(self._manifest)
         largest = max(largest_conversation(graph), more)
-        cuts = Cuts(graph, now, self._limits.grace_s, held)
+        cuts = Cuts(graph, now, self._limits.grace_s, Lines(self._blobs, graph).begins, held)
         garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
         done = garbage.remove(self._remover)
         room = room_now(self._root, self._limits, stored_now(self._manifest), largest)

@@ -10,7 +10,7 @@ from ..chat.effort import as_the_family
 from ..errors import RequestError
 from ..sessions.bank import common_prefix
 from ..sessions.keeper import Keeper
-from ..sessions.session import UNKNOWN, Checkpoint
+from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
 from ..speculative.draws import Draws
@@ -40,19 +40,19 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
             f"{model.context_window - 1:,}."
         )
     keeper.wait_for_store(FINGERPRINT_WAIT_S)
-    # A lookup leaves at least one token to forward.
     taken = keeper.take(
-        [*beginning, UNKNOWN], None, set(), lambda: State.empty(model.trunk, model.head), "on", True
+        beginning, None, set(), lambda: State.empty(model.trunk, model.head), "on", True
     )
     session, position = taken.loan.session, taken.loan.position
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
-    for _ in decoder.prefill(beginning[position:], [system]):
-        if decoder.state.position == system < len(beginning):
-            session.checkpoints.append(Checkpoint.of(decoder.state))
-    decoder.settle()
-    tip = Checkpoint.of(decoder.state)
-    if position < len(beginning):
-        session.checkpoints.append(tip)
+    with keeper.not_lost(taken.loan, "on"):
+        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
+        for _ in decoder.prefill(beginning[position:], [system]):
+            if decoder.state.position == system < len(beginning):
+                session.checkpoints.append(Checkpoint.of(decoder.state))
+        decoder.settle()
+        tip = Checkpoint.of(decoder.state)
+        if position < len(beginning):
+            session.checkpoints.append(tip)
     keeper.give_back(session, tip, "on", {system: "prefix"})
     return Warmed(len(beginning), position, keeper.is_stored(beginning, WRITE_WAIT_S))
 

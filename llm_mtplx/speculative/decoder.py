@@ -29,6 +29,10 @@ from .upstream import ArraysCache, recurrence_is_a_kernel
 KERNEL_CHUNK = 2048
 OPS_CHUNK = 512
 
+# Rounds that can be taken back row by row. Each pins one recurrent state, 154 MB on a 27B, and a
+# stop string may stay undecided for long: as long as a tool call is being written.
+MAX_WINDOWS = 4
+
 
 @dataclass(frozen=True)
 class Round:
@@ -45,6 +49,7 @@ class Window:
     hidden_before: mx.array  # [1, 1, H]
     hidden: mx.array  # [1, T, H]
     tape: Tape
+    kept: int  # rows that were right
 
 
 @dataclass(frozen=True)
@@ -301,7 +306,7 @@ class Decoder:
         if tape is not None:
             self.trunk.cut(state.cache, tape, forwarded=drafted + 1, keep=keep)
             if self.hold is not None:
-                self._windows.append(Window(state.position, state.hidden, hidden, tape))
+                self._hold_round(Window(state.position, state.hidden, hidden, tape, keep))
         if drafted == 0:
             self._wait_for_head(state.hidden, primary)
         state.wait(hidden[:, : keep - 1], accepted)
@@ -311,20 +316,33 @@ class Decoder:
             held = state.position if self.hold is None else self.hold
             self._windows = [w for w in self._windows if w.start + w.hidden.shape[1] > held]
 
+    def _hold_round(self, window: Window) -> None:
+        """The oldest window reaches the earliest position, the newest ones what is likely asked
+        for; rows between them are forwarded again where they are."""
+        if self._windows:
+            self._windows[-1].tape.forget_states()
+        self._windows.append(window)
+        if len(self._windows) > MAX_WINDOWS:
+            del self._windows[1]
+
     def rewind(self, position: int) -> None:
         """Go back to ``position`` >= hold, as if nothing after it had been forwarded or emitted."""
         self._land()
         self.primary = None
-        back = self._state.position - position
-        if back <= 0:
+        state = self._state
+        if position >= state.position:
             return
         window = next(w for w in reversed(self._windows) if w.start <= position)
-        keep = position - window.start
+        keep = min(position - window.start, window.kept)
+        end = window.start + keep
+        between = state.ids[end:position]
         window.tape.cut(keep)
-        self.trunk.trim(self._state.cache, back)
-        self._state.forget(position)
-        self._state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
+        self.trunk.trim(state.cache, state.position - end)
+        state.forget(end)
+        state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
         self._windows = []
+        if between:
+            self._forward(between)
 
     def settle(self) -> None:
         """Forward the last emitted token and the waiting rows, so that the state is whole."""

@@ -59,6 +59,11 @@ class Tape:
         for record in self.layers:
             record.cut(keep)
 
+    def forget_states(self) -> None:
+        """Keep the state before the rows alone; a cut runs the kept rows again."""
+        for record in self.layers:
+            record.states = None
+
 
 def gated_delta_net(
     layer: GatedDeltaNet, x: mx.array, cache: ArraysCache, tape: Tape | None = None

@@ -18,6 +18,7 @@ class Trunk:
         text = getattr(model, "language_model", model)
         self.model = model
         self.args: TrunkArgs = text.args
+        self.max_rows: int | None = None  # that a cache ever takes room for
         self._text = text
         self._inner = text.model
         kinds = [layer.is_linear for layer in self._inner.layers]
@@ -42,7 +43,9 @@ class Trunk:
 
     def make_cache(self) -> Cache:
         kinds = (layer.is_linear for layer in self._inner.layers)
-        return [ArraysCache(size=2) if linear else GrowingKVCache() for linear in kinds]
+        return [
+            ArraysCache(size=2) if linear else GrowingKVCache(self.max_rows) for linear in kinds
+        ]
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Token ids [1, T] -> embeddings [1, T, H]."""

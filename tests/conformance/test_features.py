@@ -356,3 +356,22 @@ def test_features_are_listed() -> None:
     assert "tools" in listed
     for option in ("thinking", "reasoning_effort", "thinking_budget"):
         assert f"{option}:" in listed
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first turn", "later turn"])
+def test_a_failed_turn_does_not_poison_the_chat(first: bool) -> None:
+    """Its question stays in llm's history, where it would fail every later turn as well."""
+    too_long = "!multi\n" + "word " * 9_000 + "\n!end\n"
+    before = "" if first else "My name is Tamsin.\n"
+    result = invoke(
+        "chat", "-m", MODEL, "-s", "You are kind.", input=f"{before}{too_long}{FRANCE}\nexit\n"
+    )
+    assert result.exit_code == 0
+    assert result.stderr.count("Error: The prompt has ") == 1
+    assert "left out of the history: 1 earlier message" in result.stderr
+    assert "Paris" in result.stdout
+    # Nor what goes on from its log.
+    if first:
+        assert "Paris" in ok("-c", FRANCE)
+    else:
+        assert "Tamsin" in ok("-c", "What is my name?")

@@ -44,10 +44,17 @@ from .pristine import Site
 WAIT = 20.0
 FINGERPRINT, OTHERS = "model-a", "model-b"
 TINY: dict[str, Any] = {
-    **{"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2},
-    **{"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 8, "vocab_size": 64},
-    **{"linear_num_key_heads": 1, "linear_num_value_heads": 1},
-    **{"linear_key_head_dim": 8, "linear_value_head_dim": 8},
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "vocab_size": 64,
+    "linear_num_key_heads": 1,
+    "linear_num_value_heads": 1,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
 }
 MESSAGE_START = 1
 NEW = 4  # tokens of an answer
@@ -118,7 +125,7 @@ class Turns:
             self.cold.append(decoder)
             self.prompts.append([*decoder.state.ids, *range(20, 28)])
         self.other = [*line[:300], *(2 + i % 60 for i in tokens(260, 5))]
-        self.genuine = [bytes(self.prompts[1]), bytes(self.other)]
+        self.genuine = [bytes(self.prompts[2]), bytes(self.other)]
         self.cold_arrays = named_arrays(self.cold[0].state)
         built = where / "built"
         self._build(built, variant)

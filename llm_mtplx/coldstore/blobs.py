@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from .format import Buffer, flat
 from .keys import Kind, parse_key
-from .root import FILE_MODE, StoreRoot
+from .root import FILE_MODE, StoreRoot, displace, open_file
+from .rows import is_writer
 
 AREA: dict[Kind, str] = {"block": "blobs", "checkpoint": "blobs", "entry": "entries"}
 SUFFIX: dict[Kind, str] = {"block": ".kv", "checkpoint": ".st", "entry": ".json"}
@@ -33,8 +34,7 @@ class Blobs:
         """A handle for reading, to be closed by the caller. Raises OSError."""
         folder = self._root.open_dir(AREA[kind], shard(key))
         try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            return os.open(file_name(kind, key), flags, dir_fd=folder)
+            return open_file(folder, file_name(kind, key))
         finally:
             os.close(folder)
 
@@ -104,12 +104,15 @@ class Blobs:
         try:
             name = file_name(kind, key)
             if inode is None or _inode(folder, name) == inode:
+                displace(folder, name)
                 _unlink(folder, name)
         finally:
             os.close(folder)
 
     def unlink_temp(self, key: bytes, writer: str) -> None:
         """Remove what a dead writer left of a file it had not finished."""
+        if not is_writer(writer):
+            return  # it would name another file
         for area in ("blobs", "entries"):
             try:
                 folder = self._root.open_dir(area, shard(key))
@@ -137,12 +140,14 @@ class Blobs:
         except FileExistsError:
             if _verifies(folder, name, verify):
                 return False
+            displace(folder, name)
             os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             if error.errno not in _LINK_REFUSED:
                 raise
             if _verifies(folder, name, verify):
                 return False
+            displace(folder, name)
             os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         self._failpoint("installed")
         return True
@@ -190,7 +195,7 @@ def _write_all(handle: int, content: Sequence[Buffer]) -> None:
 
 def _verifies(folder: int, name: str, verify: Callable[[int], bool]) -> bool:
     try:
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        handle = open_file(folder, name)
     except OSError:
         return False
     try:

@@ -105,7 +105,8 @@ class Census:
         for name, status in self._list(area, shard):
             self._count(seen, status)
             file, writer = _read_name(area, shard, name)
-            if file in rows:
+            regular = stat.S_ISREG(status.st_mode)
+            if file in rows and regular:
                 rows.remove(file)
                 continue
             seen.unnamed_bytes += status.st_size
@@ -113,6 +114,8 @@ class Census:
             if writer is not None:
                 if not self._is_living(writer):
                     seen.strays.append(Stray("temporary", place, name, status.st_size))
+            elif file in rows:
+                continue  # something else in a file's place: its row goes first
             elif file is None or stat.S_ISDIR(status.st_mode):
                 seen.unknown += 1
             elif file[1] in self._announced:
@@ -148,7 +151,8 @@ class Census:
         with self._manifest.using() as sql:
             for kind, table in tables:
                 query = f"SELECT key FROM {table} WHERE key BETWEEN ? AND ?"
-                found.update((kind, key) for (key,) in sql.execute(query, (first, last)))
+                rows = sql.execute(query, (first, last))
+                found.update((kind, key) for (key,) in rows if _is_key(key))
         return found
 
     def _entry_rows(self) -> dict[bytes, Entry]:
@@ -190,6 +194,10 @@ class Census:
             raise StoreError("store_unavailable", str(error)) from None
         finally:
             os.close(handle)
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) == keys.KEY_BYTES
 
 
 def _read_name(area: str, shard: str, name: str) -> tuple[tuple[Kind, bytes] | None, str | None]:

@@ -8,11 +8,13 @@ import fcntl
 import os
 import secrets
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .locks import open_lock
 from .reasons import StoreError
 from .root import FILE_MODE, StoreRoot
 from .schema import UnreadableManifest, check_schema, migrate, use_journal
@@ -104,16 +106,19 @@ def set_aside(root: StoreRoot, busy_s: float, file: FileIdentity | None) -> None
     with _locked(root, busy_s):
         if file is None or file_identity(path) != file:
             return
-        tag = secrets.token_hex(4)
-        for suffix in ("", *SIDE_FILES):
-            _rename(path.with_name(NAME + suffix), f"{SET_ASIDE}{tag}{suffix}")
+        _set_aside(path)
+
+
+def _set_aside(path: Path) -> None:
+    tag = secrets.token_hex(4)
+    for suffix in ("", *SIDE_FILES):
+        _rename(path.with_name(NAME + suffix), f"{SET_ASIDE}{tag}{suffix}")
 
 
 def _connect(root: StoreRoot, busy_s: float) -> Connection:
     path = root.path / NAME
     try:
-        if path.is_symlink():
-            raise StoreError("store_unavailable", f"{path} is a symbolic link")
+        _clear_the_place(root, busy_s)
         if not path.exists():
             _create(root, busy_s)
         file = file_identity(path)
@@ -128,6 +133,30 @@ def _connect(root: StoreRoot, busy_s: float) -> Connection:
         raise store_error(error) from None
     except OSError as error:
         raise StoreError("store_unavailable", str(error)) from None
+
+
+def _clear_the_place(root: StoreRoot, busy_s: float) -> None:
+    """Set the manifest aside where it, or a side file, is no regular file: SQLite would follow a
+    link and wait for a FIFO. Raises StoreError and OSError."""
+    path = root.path / NAME
+    for suffix in ("", *SIDE_FILES):
+        other = path.with_name(NAME + suffix)
+        if not _is_another(other):
+            continue
+        was_link = other.is_symlink()
+        with _locked(root, busy_s):
+            if _is_another(other):
+                _set_aside(path)
+        if was_link:
+            raise StoreError("store_unavailable", f"{other} was a symbolic link; it is set aside")
+
+
+def _is_another(path: Path) -> bool:
+    """Whether something else than a regular file is there."""
+    try:
+        return not stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def is_unreadable(error: Exception) -> bool:
@@ -203,8 +232,16 @@ def _sqlite(uri: str, busy_s: float) -> sqlite3.Connection:
     sql = sqlite3.connect(
         uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False
     )
-    sql.text_factory = lambda data: data.decode("utf-8", "replace")
+    sql.text_factory = _text
     return sql
+
+
+def _text(data: bytes) -> str | bytes:
+    """Text that is none stays bytes, and passes nowhere for text."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def _create(root: StoreRoot, busy_s: float) -> None:
@@ -225,11 +262,12 @@ def _create(root: StoreRoot, busy_s: float) -> None:
 
 @contextmanager
 def _locked(root: StoreRoot, busy_s: float) -> Iterator[None]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(root.path / LOCK, flags, FILE_MODE)
+    folder = root.open_dir()
     try:
-        if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
-            os.fchmod(handle, FILE_MODE)
+        handle = open_lock(folder, LOCK)
+    finally:
+        os.close(folder)
+    try:
         deadline = time.monotonic() + busy_s
         while True:
             try:

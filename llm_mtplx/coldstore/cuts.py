@@ -11,7 +11,7 @@ from itertools import chain
 from . import ladder
 from .entries import Entry
 from .graph import Graph, total_size
-from .manifest import BlockRow, CheckpointRow
+from .rows import BlockRow, CheckpointRow
 
 KEPT_TIPS = 2  # of a conversation: to go on, and to go back one turn
 _ORDER = {"ladder": 0, "prefix": 1, "tip": 2}

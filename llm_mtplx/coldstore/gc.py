@@ -14,12 +14,13 @@ from .census import Census, Seen
 from .cuts import Cut, Cuts
 from .graph import Graph
 from .ledger import UNNAMED, leave_note, written_last_hour
-from .manifest import BlockRow, Manifest
+from .manifest import Manifest
 from .reasons import StoreError
 from .reconcile import clear_dead_writers, rebuild
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .root import StoreRoot
+from .rows import BlockRow
 from .siblings import Sibling, remove_unused, siblings
 from .tidy import Garbage, find_garbage, largest_conversation, total
 
@@ -144,6 +145,7 @@ class Collector:
         )
 
     def _graph(self) -> Graph:
+        self._manifest.heal()
         graph = Graph.read(self._manifest)
         if self._manifest.rebuild_pending:
             # Half an index does not know what is garbage.

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .entries import Entry
-from .manifest import BlockRow, CheckpointRow, Manifest
+from .manifest import Manifest
+from .rows import BlockRow, CheckpointRow
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ class Graph:
 
     def chain_of(self, checkpoint: CheckpointRow) -> list[BlockRow]:
         """The blocks before a checkpoint, the last first, as far as they are stored."""
-        chain = []
+        chain: list[BlockRow] = []
         row = self.blocks.get(checkpoint.parent)
-        while row is not None:
+        # Rows that were damaged since may name each other in a circle.
+        while row is not None and (not chain or row.start < chain[-1].start):
             chain.append(row)
             row = self.blocks.get(row.parent)
         return chain

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from . import locks
 from .blobs import Blobs
 from .entries import Entry, read_entry
-from .manifest import BlockRow, CheckpointRow, Manifest
+from .manifest import Manifest
 from .reader import read_head
 from .reasons import BadFile
 from .root import StoreRoot
+from .rows import BlockRow, CheckpointRow
 
 _BATCH = 256  # rows a transaction
 
@@ -49,6 +50,7 @@ def rebuild(blobs: Blobs, manifest: Manifest, stop: threading.Event) -> Rebuilt:
         if len(rows) + len(entries) >= _BATCH:
             _add(manifest, rows, entries, found)
     _add(manifest, rows, entries, found)
+    manifest.heal()  # what contradicts itself in the files, too, is left to gc
     manifest.rebuilt()
     return found
 

@@ -1,8 +1,10 @@
 """The store's directory: its marker, its modes, and opening what lies below without links."""
 
+import errno
 import json
 import os
 import secrets
+import stat
 from pathlib import Path
 
 from .backup import TAG, exclude
@@ -36,10 +38,12 @@ class StoreRoot:
     def check(self) -> None:
         """Raise StoreError unless the directory is a store of this format."""
         try:
-            marker = os.open(self.path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            marker = open_file(None, self.path / MARKER)
         except FileNotFoundError:
             self._check_free()
             raise StoreError("store_absent") from None
+        except NotAFile as error:
+            raise StoreError("not_a_store", str(error)) from None
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
         with open(marker, "rb") as file:
@@ -81,6 +85,14 @@ class StoreRoot:
             handle = deeper
         return handle
 
+    def open_file(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """As the function of this name, of a file in the store's own directory."""
+        folder = self.open_dir()
+        try:
+            return open_file(folder, name, flags)
+        finally:
+            os.close(folder)
+
     def listdir(self, *parts: str) -> list[str]:
         """Names in a directory below the root; none where it is missing or a link."""
         try:
@@ -117,6 +129,66 @@ class StoreRoot:
         finally:
             os.close(handle)
         os.rename(temp, MARKER, src_dir_fd=root, dst_dir_fd=root)
+
+
+class NotAFile(OSError):
+    """Something else stands where a regular file belongs."""
+
+
+def open_file(folder: int | None, name: str | Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file, never waiting for anybody. Raises NotAFile or another OSError.
+
+    ``folder`` is a directory's handle. What is opened for a FIFO, a socket or a device, which may
+    take its time or do something, is looked at before as well as after.
+    """
+    try:
+        _refuse_other(name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(name, flags, FILE_MODE, dir_fd=folder)
+    try:
+        _refuse_other(name, os.fstat(handle))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def displace(folder: int | None, name: str | Path) -> bool:
+    """Make a place free that holds something else than a regular file; False where it does not.
+
+    A directory may hold what is not ours: with content it is renamed and left. Raises OSError.
+    """
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        if stat.S_ISREG(status.st_mode):
+            return False
+        if not stat.S_ISDIR(status.st_mode):
+            os.unlink(name, dir_fd=folder)
+            return True
+        try:
+            os.rmdir(name, dir_fd=folder)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            aside = f"{name}.displaced-{secrets.token_hex(4)}"
+            os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _refuse_other(name: str | Path, status: os.stat_result) -> None:
+    mode = status.st_mode
+    if stat.S_ISREG(mode):
+        return
+    if stat.S_ISLNK(mode):
+        raise NotAFile(errno.ELOOP, "a symbolic link, which is not followed", str(name))
+    if stat.S_ISDIR(mode):
+        raise NotAFile(errno.EISDIR, "a directory, not a file", str(name))
+    raise NotAFile(errno.ENXIO, "not a regular file", str(name))
 
 
 def store_root(path: Path) -> StoreRoot:

@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from functools import cache
 
 from .reasons import StoreError
 
@@ -59,7 +60,27 @@ def check_schema(connection: sqlite3.Connection) -> bool:
             connection.execute("COMMIT")
     if unknown := applied - MIGRATIONS.keys():
         raise UnreadableManifest(f"made by a later version: {', '.join(map(str, unknown))}")
-    return applied == MIGRATIONS.keys()
+    if applied != MIGRATIONS.keys():
+        return False
+    if _schema_of(connection) != _our_schema():
+        raise UnreadableManifest("its tables are not those that were made")
+    return True
+
+
+def _schema_of(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
+    """What is declared, triggers and views included, without what SQLite keeps for itself."""
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%'"
+    return set(connection.execute(query + " ESCAPE '!'").fetchall())
+
+
+@cache
+def _our_schema() -> set[tuple[object, ...]]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrate(connection)
+        return _schema_of(connection)
+    finally:
+        connection.close()
 
 
 def migrate(connection: sqlite3.Connection) -> None:

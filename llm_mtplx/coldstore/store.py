@@ -116,6 +116,7 @@ class ColdStore:
         try:
             self._root.check()
             stored = stored_keys(self._manifest, chain, chain.whole_blocks)
+            self._heal()
             self._background.rebuild(self._manifest)
         except StoreError as error:
             if error.reason not in ("store_absent", "store_busy"):
@@ -222,6 +223,7 @@ class ColdStore:
         manifest = Manifest(self._root, self._limits.write_busy_s)
         try:
             self._root.check()
+            manifest.heal()
             clear_dead_writers(self._root, self._blobs, manifest)
             if everything:
                 return forget_everything(self._root, self._blobs, manifest)
@@ -325,13 +327,29 @@ class ColdStore:
             refused = self._writer.refused | unusable
             pending = self._manifest.rebuild_pending
             found = find(self._manifest, chain, needs_checkpoint, refused, deeper_than)
+            corrupt = self._heal()
             pending |= self._manifest.rebuild_pending
             self._background.rebuild(self._manifest)
+            if found.reason is not None and corrupt:
+                self._misses["corrupt_index"] += 1
+                return found.because("corrupt_index")
             if found.reason == "not_found" and pending:
                 found = found.because("rebuilding")
             return found
         except StoreError as error:
             return Found.nothing(chain, miss_reason(error), needs_checkpoint, deeper_than)
+
+    def _heal(self) -> bool:
+        """Whether damaged rows were met since this was last asked; they are dropped."""
+        if not self._manifest.corrupt:
+            return False
+        self._manifest.corrupt = False
+        try:
+            dropped = self._manifest.heal()
+            log.info("dropped %d rows of the index that were damaged", dropped)
+        except StoreError as error:
+            log.info("damaged rows of the index stay: %s", error)
+        return True
 
     def _refuse(self, failure: Failure) -> None:
         """Count a file that failed, and drop it if it is bad for good."""

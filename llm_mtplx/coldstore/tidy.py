@@ -10,11 +10,12 @@ from .budget import Room, room_now
 from .cuts import Cut, Cuts
 from .graph import Graph, total_size
 from .ledger import stored_now
-from .manifest import BlockRow, Manifest, is_whole
+from .manifest import Manifest, is_whole
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .report import conversations
 from .root import StoreRoot
+from .rows import BlockRow
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Tidier:
         ``saving`` is the conversation they are for, ``held`` the blocks they build on. Returns the
         room there is then. While the manifest is being rebuilt nothing goes. Raises StoreError.
         """
+        self._manifest.heal()
         with self._manifest.using() as sql:
             whole = is_whole(sql)
         if not whole:  # half an index knows neither what is garbage nor what was used

@@ -88,12 +88,16 @@ def _finish(each: tuple[Wanted, OpenFile, Future[None]], done: set[bytes]) -> in
 class _Refused(Exception):
     """The caller has no place for a file."""
 
+    def __init__(self, wanted: Wanted, inode: int) -> None:
+        super().__init__(f"the sections of the {wanted.kind} are not this model's")
+        self.inode = inode
+
 
 def _buffers(file: OpenFile, place: Place, wanted: Wanted) -> Sequence[memoryview]:
     try:
         buffers = place(file.header)
         if buffers is None:
-            raise _Refused(f"the sections of the {wanted.kind} are not this model's")
+            raise _Refused(wanted, file.inode)
         return [memoryview(buffer) for buffer in buffers]
     except BaseException:
         file.close()
@@ -103,7 +107,7 @@ def _buffers(file: OpenFile, place: Place, wanted: Wanted) -> Sequence[memoryvie
 def _failure(wanted: Wanted, error: Exception, inode: int | None) -> Failure:
     corrupt: MissReason = "corrupt_block" if wanted.kind == "block" else "corrupt_checkpoint"
     if isinstance(error, _Refused):
-        return Failure(wanted, "layout_refused", str(error))
+        return Failure(wanted, "layout_refused", str(error), error.inode)
     if isinstance(error, FileRefused):
         return Failure(wanted, corrupt, str(error), error.inode)
     if isinstance(error, BadFile):

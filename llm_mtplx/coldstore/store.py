@@ -30,6 +30,8 @@ from .writer import Job, NewFile, Writer
 
 log = logging.getLogger(__name__)
 
+BAD_FOR_GOOD = ("corrupt_block", "corrupt_checkpoint", "layout_refused", "file_gone")
+
 
 class ColdStore:
     """One store in one process.
@@ -356,7 +358,7 @@ class ColdStore:
         wanted = failure.wanted
         self._misses[failure.reason] += 1
         log.info("%s of %d to %d: %s", failure.reason, wanted.start, wanted.end, failure.detail)
-        if failure.reason not in ("corrupt_block", "corrupt_checkpoint", "file_gone"):
+        if failure.reason not in BAD_FOR_GOOD:
             return
         try:
             self._manifest.drop(wanted.kind, wanted.key)

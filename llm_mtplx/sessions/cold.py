@@ -31,15 +31,11 @@ from ..coldstore.format import Header, SectionInfo
 from ..speculative.state import State
 from ..speculative.upstream import ArraysCache, KVCache, spare_rows
 from .hollow import hollow
+from .layout import DTYPES, is_laid_out
 from .session import Checkpoint
 
 logger = logging.getLogger(__name__)
 
-DTYPES = {
-    mx.float32: "float32",
-    mx.float16: "float16",
-    mx.bfloat16: "bfloat16",
-}
 KINDS = {name: kind for kind, name in DTYPES.items()}
 STREAM_S = 1.0  # of waiting for the disk at a turn's end, at most
 
@@ -148,6 +144,9 @@ class Reader:
 
     def place(self, header: Header) -> list[memoryview] | None:
         """Where the sections of a file go; None where they are not what this model keeps."""
+        shapes = self._state.shapes
+        if shapes is not None and not is_laid_out(header, shapes()):
+            return None
         try:
             self._make_room(header)
             return [view for s in header.sections for view in self._buffers(s, header)]

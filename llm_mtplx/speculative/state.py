@@ -6,11 +6,13 @@ of that history may be *waiting*: they are forwarded through the head in one bat
 draft starts, or when the state is settled.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import mlx.core as mx
 
 from .head import MTPHead
+from .shapes import Shapes, shapes_of
 from .trunk import Cache, Trunk
 from .upstream import GrowingKVCache, KVCache
 
@@ -25,10 +27,13 @@ class State:
     hidden: mx.array | None = None  # [1, 1, H]
     waiting_hidden: list[mx.array] = field(default_factory=list)  # each [1, m, H]
     waiting_ids: list[int] = field(default_factory=list)
+    shapes: Callable[[], Shapes] | None = None  # of the arrays that it will have
 
     @classmethod
     def empty(cls, trunk: Trunk, head: MTPHead | None) -> "State":
-        return cls(trunk.make_cache(), head.make_cache() if head else None)
+        state = cls(trunk.make_cache(), head.make_cache() if head else None)
+        state.shapes = lambda: shapes_of(trunk, head)
+        return state
 
     @property
     def position(self) -> int:

@@ -22,6 +22,7 @@ class Trunk:
         self._inner = text.model
         kinds = [layer.is_linear for layer in self._inner.layers]
         self._first_attention = kinds.index(False)
+        self.shapes: list[tuple[Any, Any]] = []  # as `shapes_of` found them, by head
 
     @property
     def dtype(self) -> mx.Dtype:

@@ -217,8 +217,9 @@ def _make_dir(name: str | Path, parent: int | None) -> None:
 def marker_version(content: bytes) -> int | None:
     try:
         marker = json.loads(content)
-        if marker["store"] == "llm-mtplx":
-            return int(marker["format"])
-    except (ValueError, KeyError, TypeError):
-        pass
-    return None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(marker, dict) or marker.get("store") != "llm-mtplx":
+        return None
+    version = marker.get("format")
+    return version if type(version) is int else None

@@ -209,8 +209,8 @@ class Turns:
         if rng.random() < UPKEEP:
             forgot = self._tend(rng, allowed, done)
             self._check_outside()
-        # One fault may hide another until it is healed.
-        for _ in range(len(done)):
+        # One fault may hide another until it is healed, and what is forgotten is not read.
+        for _ in range(len(done) + forgot):
             only_files = not forgot and {m.kind for m in done} <= {
                 "flip a bit",
                 "truncate",

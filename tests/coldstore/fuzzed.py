@@ -89,7 +89,7 @@ def limits(rng: random.Random) -> StoreLimits:
         write_busy_s=2.0,
         duty=1.0,
         grace_s=rng.choice((0.0, 600.0)),
-        readers=2,
+        readers=rng.choice((1, 1, 1, 3)),
     )
 
 

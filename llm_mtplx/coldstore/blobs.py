@@ -123,16 +123,26 @@ class Blobs:
             finally:
                 os.close(folder)
 
-    def names(self) -> Iterator[tuple[Kind, bytes]]:
-        """Every file with a well-formed name, in the directory it belongs to."""
+    def names(self, unseen: list[str]) -> Iterator[tuple[Kind, bytes]]:
+        """Every file with a well-formed name, in the directory it belongs to.
+
+        What cannot be listed is added to ``unseen``: it is not known to be empty.
+        """
         kinds = {(AREA[kind], suffix): kind for kind, suffix in SUFFIX.items()}
         for area in ("blobs", "entries"):
-            for folder in self._root.listdir(area):
-                for name in self._root.listdir(area, folder):
+            for folder in self._listed(unseen, area):
+                for name in self._listed(unseen, area, folder):
                     stem, dot, rest = name.partition(".")
                     kind, key = kinds.get((area, dot + rest)), parse_key(stem)
                     if kind is not None and key is not None and folder == shard(key):
                         yield kind, key
+
+    def _listed(self, unseen: list[str], *place: str) -> list[str]:
+        try:
+            return self._root.listdir(*place)
+        except OSError as error:
+            unseen.append(str(error))
+            return []
 
     def _put(self, folder: int, temp: str, name: str, verify: Callable[[int], bool]) -> bool:
         try:

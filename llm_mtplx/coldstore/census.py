@@ -15,7 +15,7 @@ from .entries import Entry
 from .keys import FileKind, Kind, parse_key
 from .manifest import Manifest
 from .reasons import StoreError
-from .root import AREAS, MARKER, StoreRoot
+from .root import AREAS, MARKER, StoreRoot, is_wide
 
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 AREA_NAMES = ("blobs", "entries")
@@ -50,6 +50,7 @@ class Seen:
     young: int = 0  # files without a row that may be about to get one
     unknown: int = 0  # files with names that are none of the store's; they are left alone
     unnamed_bytes: int = 0  # of all files without a row
+    wide: list[tuple[tuple[str, ...], str]] = field(default_factory=list)  # others have rights
 
     def add(self, other: "Seen") -> None:
         self.files += other.files
@@ -61,6 +62,7 @@ class Seen:
         self.young += other.young
         self.unknown += other.unknown
         self.unnamed_bytes += other.unnamed_bytes
+        self.wide += other.wide
 
 
 class Census:
@@ -100,10 +102,12 @@ class Census:
 
     def shard(self, area: str, shard: str) -> Seen:
         """One directory of blobs or entries."""
-        seen = Seen()
+        seen = Seen(wide=[((area,), shard)])
         rows = self._rows(area, shard)
         for name, status in self._list(area, shard):
             self._count(seen, status)
+            if is_wide(status):
+                seen.wide.append(((area, shard), name))
             file, writer = _read_name(area, shard, name)
             regular = stat.S_ISREG(status.st_mode)
             if file in rows and regular:

@@ -5,6 +5,7 @@ drop the locks SQLite holds on them.
 """
 
 import fcntl
+import logging
 import os
 import secrets
 import sqlite3
@@ -18,6 +19,8 @@ from .locks import open_lock
 from .reasons import StoreError
 from .root import FILE_MODE, StoreRoot
 from .schema import UnreadableManifest, check_schema, migrate, use_journal
+
+log = logging.getLogger(__name__)
 
 NAME = "manifest.sqlite"
 LOCK = "manifest.lock"
@@ -118,6 +121,7 @@ def _set_aside(path: Path) -> None:
 def _connect(root: StoreRoot, busy_s: float) -> Connection:
     path = root.path / NAME
     try:
+        root.narrow()
         _clear_the_place(root, busy_s)
         if not path.exists():
             _create(root, busy_s)
@@ -143,6 +147,7 @@ def _clear_the_place(root: StoreRoot, busy_s: float) -> None:
         other = path.with_name(NAME + suffix)
         if not _is_another(other):
             continue
+        log.warning("%s is not a regular file: it is set aside, and the index made anew", other)
         was_link = other.is_symlink()
         with _locked(root, busy_s):
             if _is_another(other):

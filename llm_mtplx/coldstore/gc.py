@@ -127,7 +127,10 @@ class Collector:
         over = room.over() if max_bytes is None else max(room.over(), stored - max_bytes)
         evicted += cuts.to_free(over - going)
         announced = self._manifest.announced()
-        writers = {*locks.writers(self._root), *(writer for _, writer in announced)}
+        try:
+            writers = {*locks.writers(self._root), *(writer for _, writer in announced)}
+        except OSError as error:
+            raise StoreError("store_unavailable", str(error)) from None
         dead = {writer for writer in writers if locks.is_dead(self._root, writer)}
         return GcPlan(
             path=str(self._root.path),
@@ -163,6 +166,7 @@ class Collector:
             clear_dead_writers(self._root, self._blobs, self._manifest)
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
+        self._root.narrow(plan.seen.wide)
         cleared = remover.strays(plan.seen.strays)
         done = remover.all_of(
             lambda: cleared,

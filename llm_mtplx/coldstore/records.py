@@ -147,6 +147,7 @@ class Report:
 
     path: str
     reason: MissReason | None  # why it cannot be used, if so
+    detail: str = ""  # what stands in the way
     conversations: tuple[Conversation, ...] = ()
     blocks: int = 0
     checkpoints: int = 0

@@ -199,8 +199,10 @@ class Remover:
                 entry = read_entry(handle, key)
             finally:
                 os.close(handle)
-        except (OSError, BadFile):
+        except (FileNotFoundError, NotAFile, BadFile):
             return "", b""
+        except OSError as error:
+            raise StoreError("store_unavailable", str(error)) from None
         return _names(entry)
 
     def _is_there(self, kind: Kind, key: bytes) -> bool:

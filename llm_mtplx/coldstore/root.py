@@ -5,6 +5,7 @@ import json
 import os
 import secrets
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from .backup import TAG, exclude
@@ -15,6 +16,7 @@ MARKER = "STORE"
 FORMAT = 1
 AREAS = ("blobs", "entries", "writers")
 DIR_MODE, FILE_MODE = 0o700, 0o600
+_OTHERS = 0o077
 _OPEN_DIR = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -57,6 +59,7 @@ class StoreRoot:
         """Make the store where there is none. Raises StoreError or OSError."""
         try:
             self.check()
+            self.narrow()
             return
         except StoreError as error:
             if error.reason != "store_absent":
@@ -72,6 +75,23 @@ class StoreRoot:
         finally:
             os.close(root)
 
+    def narrow(self, places: Iterable[tuple[tuple[str, ...], str]] = ()) -> None:
+        """Take everybody else's rights to the store away, where a backup was restored with other
+        modes, say: those of its directories, and of the files in it and in ``places``.
+
+        As well as it can be done. The database's files are not opened for it: see `connection.py`.
+        """
+        for area in ((), *((area,) for area in AREAS)):
+            _narrow(self.path.joinpath(*area))
+        try:
+            names = os.listdir(self.path)
+        except OSError:
+            names = []
+        for name in names:
+            _narrow(self.path / name)
+        for place, name in places:
+            _narrow(self.path.joinpath(*place, name))
+
     def open_dir(self, *parts: str, create: bool = False) -> int:
         """A directory handle, to be closed by the caller. Raises OSError."""
         handle = os.open(self.path, _OPEN_DIR)
@@ -83,6 +103,8 @@ class StoreRoot:
             finally:
                 os.close(handle)
             handle = deeper
+            if create and os.fstat(handle).st_mode & _OTHERS:
+                os.fchmod(handle, DIR_MODE)
         return handle
 
     def open_file(self, name: str, flags: int = os.O_RDONLY) -> int:
@@ -94,15 +116,28 @@ class StoreRoot:
             os.close(folder)
 
     def listdir(self, *parts: str) -> list[str]:
-        """Names in a directory below the root; none where it is missing or a link."""
+        """Names in a directory below the root; none where there is none.
+
+        Raises OSError where they cannot be told. A link, which is not followed, may lead to what
+        belongs here.
+        """
         try:
             handle = self.open_dir(*parts)
-        except OSError:
+        except FileNotFoundError:
+            return []
+        except NotADirectoryError:
+            if self._is_link(*parts):
+                raise
             return []
         try:
             return os.listdir(handle)
         finally:
             os.close(handle)
+
+    def _is_link(self, *parts: str) -> bool:
+        return any(
+            self.path.joinpath(*parts[: count + 1]).is_symlink() for count in range(len(parts))
+        )
 
     def _check_free(self) -> None:
         try:
@@ -154,6 +189,21 @@ def open_file(folder: int | None, name: str | Path, flags: int = os.O_RDONLY) ->
         os.close(handle)
         raise
     return handle
+
+
+def is_wide(status: os.stat_result) -> bool:
+    """Whether others than the owner have rights to a file or directory."""
+    regular = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    return regular and bool(status.st_mode & _OTHERS)
+
+
+def _narrow(path: Path) -> None:
+    try:
+        status = os.lstat(path)
+        if is_wide(status):
+            os.chmod(path, stat.S_IMODE(status.st_mode) & DIR_MODE)
+    except OSError:
+        return  # another user's, or gone
 
 
 def displace(folder: int | None, name: str | Path) -> bool:

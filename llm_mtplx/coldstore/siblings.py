@@ -84,8 +84,11 @@ def _is_ours(path: Path) -> bool:
 def _is_unused(path: Path) -> bool:
     """By what is touched with every save; a process that still writes there holds a lock."""
     there = StoreRoot.at(path)
-    if not all(locks.is_dead(there, writer) for writer in locks.writers(there)):
-        return False
+    try:
+        if not all(locks.is_dead(there, writer) for writer in locks.writers(there)):
+            return False
+    except OSError:
+        return False  # who writes there cannot be seen
     names = ["", MARKER, "manifest.sqlite", "manifest.sqlite-wal", *AREAS]
     times = [_mtime(path / name) for name in names]
     return time.time() - max(times) > UNUSED_S

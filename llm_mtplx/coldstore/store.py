@@ -14,7 +14,7 @@ from .background import Background
 from .blobs import Blobs, Failpoint
 from .compact import Compacted, Compaction
 from .entries import Entry
-from .forget import forget, forget_everything
+from .forget import Forgetting
 from .graph import Graph
 from .keys import BLOCK, Chain, parse_key
 from .line import read_ids
@@ -227,8 +227,11 @@ class ColdStore:
             self._root.check()
             manifest.heal()
             clear_dead_writers(self._root, self._blobs, manifest)
+            forgetting = Forgetting(
+                self._root, self._blobs, manifest, self._limits.grace_s, self._writer.name
+            )
             if everything:
-                return forget_everything(self._root, self._blobs, manifest)
+                return forgetting.everything()
             if manifest.rebuild_pending:
                 # Half an index does not know what is shared.
                 rebuild(self._blobs, manifest, threading.Event())
@@ -239,7 +242,7 @@ class ColdStore:
                     return frozenset((conversation,))
                 return frozenset(n for n, used in graph.last_use().items() if used < before)
 
-            return forget(self._root, self._blobs, manifest, choose)
+            return forgetting.conversations(choose)
         except StoreError as error:
             return Forgotten(reason=miss_reason(error))
         except OSError as error:
@@ -256,7 +259,9 @@ class ColdStore:
             self._root.check()
             report = holdings(self._root, manifest, self._limits)
         except StoreError as error:
-            report = Report(path=str(self.path), reason=miss_reason(error))
+            report = Report(path=str(self.path), reason=miss_reason(error), detail=str(error))
+        except OSError as error:
+            report = Report(path=str(self.path), reason="store_unavailable", detail=str(error))
         finally:
             manifest.close()
         writer = self._writer
@@ -278,7 +283,7 @@ class ColdStore:
     def reconciled(self, timeout: float) -> bool:
         """Wait for a rebuild that is under way; False after ``timeout`` seconds."""
         self._mine()
-        self._background.rebuild(self._manifest)
+        self._background.rebuild(self._manifest, at_once=True)
         return self._background.rebuilt(timeout)
 
     def close(self, timeout: float) -> bool:

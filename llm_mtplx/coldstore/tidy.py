@@ -14,7 +14,7 @@ from .manifest import Manifest, is_whole
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .report import conversations
-from .root import StoreRoot
+from .root import NotAFile, StoreRoot
 from .rows import BlockRow
 
 
@@ -80,7 +80,7 @@ class Tidier:
 
 def find_garbage(cuts: Cuts, blobs: Blobs, now: float, grace_s: float) -> Garbage:
     dangling = cuts.dangling()
-    unreachable = cuts.unreachable(lambda row: _is_young(blobs, row, now, grace_s))
+    unreachable = cuts.unreachable(lambda row: is_young(blobs, row, now, grace_s))
     return Garbage(tuple(dangling), tuple(unreachable), tuple(cuts.superseded()))
 
 
@@ -92,12 +92,14 @@ def total(cuts: Iterable[Cut]) -> int:
     return sum(cut.nbytes for cut in cuts)
 
 
-def _is_young(blobs: Blobs, row: BlockRow, now: float, grace_s: float) -> bool:
+def is_young(blobs: Blobs, row: BlockRow, now: float, grace_s: float) -> bool:
     """Whether a block was written so lately that its checkpoint may be about to come."""
     try:
         handle = blobs.open("block", row.key)
-    except OSError:
+    except (FileNotFoundError, NotAFile):
         return False
+    except OSError:
+        return True  # what cannot be seen is not known to be old
     try:
         return 0 <= now - os.fstat(handle).st_mtime < grace_s
     finally:

@@ -111,6 +111,7 @@ class Upkeep:
         while at < len(_PLACES) and not self._stop.is_set():
             started = time.monotonic()
             seen = census.shard(*_PLACES[at])
+            self._root.narrow(seen.wide)
             worked = time.monotonic() - started  # removal rests for itself
             removed = self._remover.gone(seen.gone)
             removed.add(self._remover.strays(seen.strays))

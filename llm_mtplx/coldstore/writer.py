@@ -92,6 +92,11 @@ class Writer:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
+    @property
+    def name(self) -> str:
+        """Under which it announces what it writes."""
+        return self._uuid
+
     def submit(self, job: Job) -> DropReason | None:
         """Queue a job, or say why not. Never waits."""
         nbytes = sum(file.nbytes for file in job.files)

@@ -83,7 +83,7 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
     off = "" if limits().cache == "on" else " (turned off)"
     click.echo(f"{report.path}: {size(report.nbytes)}{off}")
     if report.reason not in (None, "store_absent"):
-        click.echo(f"The store cannot be used now: {report.reason}")
+        click.echo(f"The store cannot be used now: {report.detail or report.reason}")
     for each in kept:
         name = each["name"] or "(not in llm's log)"
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(each["last_used"]))

@@ -9,6 +9,7 @@ mutation of a seed again.
 import argparse
 import faulthandler
 import json
+import logging
 import mmap
 import os
 import random
@@ -19,7 +20,7 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,31 @@ class Worker:
         self._engine = EngineTurns(where / "engine", self.counts)
         self._raised: list[str] = []
         threading.excepthook = self._note
+        self._log: deque[str] = deque(maxlen=40)  # what the store said, for a failure
+        self._listen()
 
     def _note(self, args: threading.ExceptHookArgs) -> None:
         told = traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback)
         self._raised.append("".join(told))
+
+    def _listen(self) -> None:
+        from llm_mtplx.coldstore.reasons import StoreError
+
+        log, begin = self._log, StoreError.__init__
+
+        def noted(error: StoreError, reason: Any, detail: str = "") -> None:
+            begin(error, reason, detail)
+            log.append(str(error))
+
+        class Keep(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                log.append(f"{record.name}: {record.getMessage()}")
+
+        StoreError.__init__ = noted  # type: ignore[method-assign]
+        root = logging.getLogger("llm_mtplx")
+        root.addHandler(Keep())
+        root.setLevel(logging.INFO)
+        root.propagate = False
 
     def one(self, index: int) -> dict[str, Any] | None:
         """Mutation ``index``; what failed, if something did."""
@@ -57,6 +79,7 @@ class Worker:
         if index % ENGINE_EVERY == ENGINE_EVERY - 1:
             turns = self._engine
         error, done = "", None
+        self._log.clear()
         try:
             done = turns.one(rng)
         except Exception as failure:
@@ -66,6 +89,7 @@ class Worker:
             self._raised.clear()
         if not error:
             return None
+        error += "".join(f"| {line}\n" for line in self._log)
         return {"index": index, "mutations": [str(each) for each in done or ()], "error": error}
 
 

@@ -91,9 +91,14 @@ class Mutator:
     def is_file(self, name: str) -> bool:
         path = self.site.root / name
         try:
-            return path.is_file() and not path.is_symlink()
+            alone = path.is_file() and not path.is_symlink() and path.stat().st_nlink == 1
+            return alone and self.is_inside(path)
         except OSError:
             return False
+
+    def is_inside(self, path: Path) -> bool:
+        """Whether no folder on the way is a link by now: what lies outside is not to be damaged."""
+        return os.path.realpath(path.parent) == str(path.parent)
 
     def path(self, name: str) -> Path:
         return self.site.root / name
@@ -599,7 +604,7 @@ def node(m: Mutator) -> Mutation | None:
     # The root itself may be a link: users have it on another disk.
     how = m.rng.choice(NODES if name != "." else NODES[:4])
     path = m.path(name)
-    if not path.parent.is_dir() or path.parent.is_symlink():
+    if not path.parent.is_dir() or not m.is_inside(path):
         return None
     _put_node(m, path, name, how)
     part = "folder" if name in m.site.folders() else part_of(name)
@@ -636,7 +641,7 @@ def hard_link(m: Mutator) -> Mutation | None:
     names = [n for n in m.site.names() if part_of(n) in ("blob", "entry", "marker")]
     name = m.rng.choice(names)
     path, other = m.path(name), m.site.outside / "copy" / m.rng.choice((name, *names))
-    if not path.parent.is_dir() or path.parent.is_symlink() or not other.is_file():
+    if not path.parent.is_dir() or not m.is_inside(path) or not other.is_file():
         return None
     remove(path)
     os.link(other, path)
@@ -647,7 +652,7 @@ def hard_link(m: Mutator) -> Mutation | None:
 def mode(m: Mutator) -> Mutation | None:
     name = m.rng.choice((*m.site.names(), *m.site.folders()))
     path = m.path(name)
-    if not os.path.lexists(path) or path.is_symlink():
+    if not os.path.lexists(path) or path.is_symlink() or not m.is_inside(path):
         return None
     folder = name in m.site.folders()
     value = m.rng.choice((0o777, 0o755, 0o7777) if folder else (0o666, 0o644, 0o4777, 0o400))
@@ -682,7 +687,7 @@ def stranger(m: Mutator) -> Mutation | None:
         )
     )
     path = m.path(name)
-    if os.path.lexists(path) or path.parent.parent.is_symlink() or path.parent.is_symlink():
+    if os.path.lexists(path) or not m.is_inside(path):
         return None
     if not path.parent.parent.is_dir() or (path.parent.exists() and not path.parent.is_dir()):
         return None
@@ -697,7 +702,7 @@ def stranger(m: Mutator) -> Mutation | None:
 def no_folder(m: Mutator) -> Mutation | None:
     name = m.rng.choice([name for name in m.site.folders() if name != "."])
     path = m.path(name)
-    if not path.is_dir() or path.is_symlink() or path.parent.is_symlink():
+    if not path.is_dir() or path.is_symlink() or not m.is_inside(path):
         return None
     remove(path)
     return Mutation("no folder", "", "folder", name)

@@ -70,6 +70,8 @@ class Site:
                 path.mkdir(node.mode, exist_ok=True)
                 path.chmod(node.mode)
             else:
+                # Another file of that name: a connection that is not collected yet has the old.
+                remove(path)
                 path.write_bytes(node.content)
                 path.chmod(node.mode)
                 os.utime(path, (self._time, self._time))

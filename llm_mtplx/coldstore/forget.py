@@ -174,6 +174,7 @@ class Forgetting:
         self._slices(bind(self._file, kind, key) for kind, key in self.blobs.names(unseen))
         if unseen:
             raise StoreError("store_unavailable", unseen[0])
+        self.manifest.rebuilt()  # there is nothing left that it has not seen
 
     def _file(self, kind: Kind, key: bytes, sql: sqlite3.Connection) -> None:
         if kind == "entry":

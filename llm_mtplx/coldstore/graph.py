@@ -75,6 +75,7 @@ class Graph:
         others = {
             bytes.fromhex(e.checkpoint) for e in self.entries if e.conversation not in conversations
         }
+        own |= self._after_tips(going, others)
         going_checkpoints = own - others
         needed = self.chains(self.checkpoints.keys() - going_checkpoints)
         theirs = self.chains(own)
@@ -86,6 +87,17 @@ class Graph:
             shared_checkpoints=tuple(self.checkpoints[key] for key in own & others),
             shared_blocks=tuple(self.blocks[key] for key in theirs & needed),
         )
+
+    def _after_tips(self, going: Iterable[Entry], others: set[bytes]) -> set[bytes]:
+        """Checkpoints that no entry names and that go on from one of these tips, as those of a
+        killed turn do: they hold all the conversation's ids."""
+        tips = {bytes.fromhex(e.checkpoint) for e in going if e.role == "tip"} - others
+        ends = {self.checkpoints[key].parent for key in tips & self.checkpoints.keys()}
+        after = self._with_branches(ends & self.blocks.keys())
+        named = {bytes.fromhex(entry.checkpoint) for entry in self.entries}
+        return {
+            key for key, row in self.checkpoints.items() if key not in named and row.parent in after
+        }
 
     def chains(self, checkpoints: Iterable[bytes]) -> set[bytes]:
         """Keys of the blocks before these checkpoints."""

@@ -241,12 +241,16 @@ def _sqlite(uri: str, busy_s: float) -> sqlite3.Connection:
     return sql
 
 
+class _NotText(bytes):
+    """Text that cannot be decoded. Of no type that a row may hold, so that it passes neither for
+    text nor for a key of as many bytes."""
+
+
 def _text(data: bytes) -> str | bytes:
-    """Text that is none stays bytes, and passes nowhere for text."""
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data
+        return _NotText(data)
 
 
 def _create(root: StoreRoot, busy_s: float) -> None:

@@ -1,5 +1,6 @@
 """The store's directory: its marker, its modes, and opening what lies below without links."""
 
+import contextlib
 import errno
 import json
 import os
@@ -82,7 +83,7 @@ class StoreRoot:
         As well as it can be done. The database's files are not opened for it: see `connection.py`.
         """
         for area in ((), *((area,) for area in AREAS)):
-            _narrow(self.path.joinpath(*area))
+            self._narrow_dir(*area)
         try:
             names = os.listdir(self.path)
         except OSError:
@@ -90,7 +91,21 @@ class StoreRoot:
         for name in names:
             _narrow(self.path / name)
         for place, name in places:
-            _narrow(self.path.joinpath(*place, name))
+            with contextlib.suppress(OSError):
+                folder = self.open_dir(*place)
+                try:
+                    _narrow_file(name, folder)
+                finally:
+                    os.close(folder)
+
+    def _narrow_dir(self, *parts: str) -> None:
+        with contextlib.suppress(OSError):
+            handle = self.open_dir(*parts)
+            try:
+                if is_wide(os.fstat(handle)):
+                    os.fchmod(handle, DIR_MODE)
+            finally:
+                os.close(handle)
 
     def open_dir(self, *parts: str, create: bool = False) -> int:
         """A directory handle, to be closed by the caller. Raises OSError."""
@@ -198,12 +213,30 @@ def is_wide(status: os.stat_result) -> bool:
 
 
 def _narrow(path: Path) -> None:
+    """Of a file in the root itself, without opening it: the path to it holds no link."""
     try:
         status = os.lstat(path)
-        if is_wide(status):
+        if is_wide(status) and _is_here_alone(status):
             os.chmod(path, stat.S_IMODE(status.st_mode) & DIR_MODE)
     except OSError:
         return  # another user's, or gone
+
+
+def _narrow_file(name: str, folder: int) -> None:
+    """Raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(name, flags, dir_fd=folder)
+    try:
+        status = os.fstat(handle)
+        if is_wide(status) and _is_here_alone(status):
+            os.fchmod(handle, stat.S_IMODE(status.st_mode) & DIR_MODE)
+    finally:
+        os.close(handle)
+
+
+def _is_here_alone(status: os.stat_result) -> bool:
+    """A hard link's modes are those of the file elsewhere, too."""
+    return stat.S_ISDIR(status.st_mode) or status.st_nlink == 1
 
 
 def displace(folder: int | None, name: str | Path) -> bool:

@@ -210,22 +210,22 @@ class Turns:
             forgot = self._tend(rng, allowed, done)
             self._check_outside()
         # One fault may hide another until it is healed, and what is forgotten is not read.
-        for _ in range(len(done) + forgot):
-            only_files = not forgot and {m.kind for m in done} <= {
-                "flip a bit",
-                "truncate",
-                "header",
-            }
+        # An index that is found out while it is written to is rebuilt during the next turn.
+        patience = len(done) + forgot + sum(m.kind == "swap" for m in done)
+        only_files = not forgot and {m.kind for m in done} <= {"flip a bit", "truncate", "header"}
+        while True:
             self._turn(0, rng, allowed, only_files and {m.part for m in done} == {"blob"})
             self._check_outside()
             restored, reason = self._turn(1, rng, allowed)
             self._check_outside()
+            patience -= 1
             if restored == self.cold[0].state.position:
                 break
-        else:
-            if not may_stay(done):
-                raise Broken(f"not healed: {restored} tokens, {reason}")
-            self.counts.not_healed[f"{done[0].part}: {reason}"] += 1
+            if patience < 0 or (patience == 0 and reason is not Reason.REBUILDING):
+                if not may_stay(done):
+                    raise Broken(f"not healed: {restored} tokens, {reason}")
+                self.counts.not_healed[f"{done[0].part}: {reason}"] += 1
+                break
         if not forgot and rng.random() < 0.3:
             self._look_at_the_other(allowed)
 

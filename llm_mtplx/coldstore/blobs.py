@@ -2,6 +2,7 @@
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -35,6 +36,20 @@ class Blobs:
         folder = self._root.open_dir(AREA[kind], shard(key))
         try:
             return open_file(folder, file_name(kind, key))
+        finally:
+            os.close(folder)
+
+    def size(self, kind: Kind, key: bytes) -> int | None:
+        """Bytes of a file; None where it is not there or cannot be seen."""
+        try:
+            folder = self._root.open_dir(AREA[kind], shard(key))
+        except OSError:
+            return None
+        try:
+            status = os.stat(file_name(kind, key), dir_fd=folder, follow_symlinks=False)
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
+        except OSError:
+            return None
         finally:
             os.close(folder)
 

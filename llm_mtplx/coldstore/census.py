@@ -176,15 +176,15 @@ class Census:
         for place in places:
             expected = AREAS if not place else SHARDS
             for name, status in self._list(*place):
-                if name in expected and not stat.S_ISDIR(status.st_mode):
+                if name in expected and stat.S_ISLNK(status.st_mode):
                     what = os.path.join(self._root.path, *place, name)
                     raise StoreError("not_a_store", f"{what} is not a directory")
 
     def _list(self, *place: str) -> Iterator[tuple[str, os.stat_result]]:
         try:
             handle = self._root.open_dir(*place)
-        except FileNotFoundError:
-            return
+        except (FileNotFoundError, NotADirectoryError):
+            return  # links have been refused: nothing can be below anything else
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
         try:

@@ -22,6 +22,7 @@ from .removal import Pause, Removed, Remover
 from .root import StoreRoot
 from .rows import BlockRow
 from .siblings import Sibling, remove_unused, siblings
+from .sizes import correct_sizes
 from .tidy import Garbage, find_garbage, largest_conversation, total
 
 SHARE = 0.5  # of the time in which others may use the manifest while a plan is executed
@@ -153,6 +154,8 @@ class Collector:
         if self._manifest.rebuild_pending:
             # Half an index does not know what is garbage.
             rebuild(self._blobs, self._manifest, threading.Event())
+            graph = Graph.read(self._manifest)
+        if correct_sizes(self._blobs, self._manifest, graph):
             graph = Graph.read(self._manifest)
         return graph
 

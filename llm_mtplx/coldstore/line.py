@@ -7,6 +7,7 @@ from .format import Header
 from .keys import FileKind, root_key
 from .reader import read_head
 from .reasons import BadFile, MissReason
+from .root import NotAFile
 
 
 def read_ids(blobs: Blobs, fingerprint: str, checkpoint: bytes) -> list[int] | MissReason:
@@ -22,7 +23,7 @@ def read_ids(blobs: Blobs, fingerprint: str, checkpoint: bytes) -> list[int] | M
             header = _read_header(blobs, kind, key)
         except FileNotFoundError:
             return "not_found" if kind == "checkpoint" else "file_gone"
-        except BadFile:
+        except (BadFile, NotAFile):
             return "corrupt_checkpoint" if kind == "checkpoint" else "corrupt_block"
         except OSError:
             return "store_unavailable"

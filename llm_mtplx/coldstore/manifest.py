@@ -181,6 +181,13 @@ class Manifest:
             for entry in entries:
                 insert_entry(sql, entry)
 
+    def resize(self, files: Iterable[tuple[FileKind, bytes, int, int]]) -> None:
+        """Say how large files are, where their rows still say the former of two sizes."""
+        with self._change() as sql:
+            for kind, key, said, size in files:
+                query = f"UPDATE {_TABLE[kind]} SET size = ? WHERE key = ? AND size = ?"
+                sql.execute(query, (size, key, said))
+
     def rebuilt(self) -> None:
         with self._change() as sql:
             sql.execute(_REBUILT)

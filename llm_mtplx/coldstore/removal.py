@@ -208,7 +208,7 @@ class Remover:
     def _is_there(self, kind: Kind, key: bytes) -> bool:
         try:
             os.close(self._blobs.open(kind, key))
-        except (FileNotFoundError, NotAFile):
+        except (FileNotFoundError, NotADirectoryError, NotAFile):
             return False
         except OSError:
             return True

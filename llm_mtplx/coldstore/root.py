@@ -113,6 +113,7 @@ class StoreRoot:
         for part in parts:
             try:
                 if create:
+                    _clear_for_dir(handle, part)
                     _make_dir(part, handle)
                 deeper = os.open(part, _OPEN_DIR, dir_fd=handle)
             finally:
@@ -204,6 +205,20 @@ def open_file(folder: int | None, name: str | Path, flags: int = os.O_RDONLY) ->
         os.close(handle)
         raise
     return handle
+
+
+def _clear_for_dir(folder: int, name: str) -> None:
+    """Make a directory's place free where something else stands there. A link stays: it may be the
+    owner's, and is not followed. Raises OSError."""
+    try:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISREG(mode):  # it may hold something
+        aside = f"{name}.displaced-{secrets.token_hex(4)}"
+        os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
+    elif not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode):
+        displace(folder, name)
 
 
 def is_wide(status: os.stat_result) -> bool:

@@ -16,6 +16,7 @@ from .removal import Pause, Removed, Remover
 from .report import conversations
 from .root import NotAFile, StoreRoot
 from .rows import BlockRow
+from .sizes import correct_sizes
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,9 @@ class Tidier:
             return room, Removed()
         now = time.time()
         graph = Graph.read(self._manifest)
+        room = room_now(self._root, self._limits, stored_now(self._manifest), more)
+        if room.over(more) and correct_sizes(self._blobs, self._manifest, graph):
+            graph = Graph.read(self._manifest)
         largest = max(largest_conversation(graph), more)
         cuts = Cuts(graph, now, self._limits.grace_s, held)
         garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)

@@ -88,8 +88,9 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
         name = each["name"] or "(not in llm's log)"
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(each["last_used"]))
         click.echo(
-            f"{each['conversation']}  {each['tokens']:>7,} tokens  {size(each['bytes']):>9}  "
-            f"{used}  {percent(each['hit_rate'])} reused  {name}"
+            f"{printable(each['conversation'])}  {each['tokens']:>7,} tokens  "
+            f"{size(each['bytes']):>9}  {used}  {percent(each['hit_rate'])} reused  "
+            f"{printable(name)}"
         )
     if not kept:
         click.echo("No conversation is kept.")
@@ -109,6 +110,11 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
     )
     if skipped := why_not_written(report):
         click.echo(f"Nothing is written now: {skipped}. What is kept is still read.")
+
+
+def printable(text: str) -> str:
+    """What was read back may hold anything, a terminal's commands included."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def percent(share: float | None) -> str:

@@ -2,6 +2,7 @@
 store touched, and after a turn or a gc it is as it was."""
 
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -145,6 +146,23 @@ def test_values_that_can_be_and_contradict_the_line(tmp_path: Path) -> None:
         turn(tmp_path)
         turn(tmp_path)
         assert_whole(tmp_path)
+
+
+@pytest.mark.parametrize("table", ["blocks", "checkpoints"])
+def test_a_size_that_its_file_does_not_have_drives_nothing_out(tmp_path: Path, table: str) -> None:
+    root = make(tmp_path)
+    before = files(tmp_path)
+    for heal in (lambda: save_another(tmp_path), lambda: collect(tmp_path)):
+        change(root, f"UPDATE {table} SET size = size + (1 << 43)")
+        heal()
+        assert set(before) <= set(files(tmp_path))
+        assert_whole(tmp_path)
+
+
+def save_another(cache_dir: Path) -> None:
+    with opened(cache_dir, grace_s=0.0, free_floor_bytes=0, max_bytes=1 << 30) as store:
+        write(store, tokens(300, seed=11), "another")
+        assert store.report().drops == {}
 
 
 @pytest.mark.parametrize("name", ["../../outside", "{tmp}/outside", "../writers/../../outside"])
@@ -312,6 +330,27 @@ def test_something_else_in_a_file_s_place(
         gone = store.forget("one")
         assert (gone.conversations, gone.reason) == (1, None)
         assert store.forget(everything=True).reason is None
+
+
+def regular(path: Path) -> None:
+    path.write_text("somebody's")
+
+
+@pytest.mark.parametrize("other", [fifo, socket_of, regular], ids=lambda other: other.__name__)
+@pytest.mark.parametrize("place", ["blobs", "entries", "writers", "blobs/*", "entries/*"])
+def test_something_else_in_a_folder_s_place(
+    tmp_path: Path, place: str, other: Callable[[Path], None]
+) -> None:
+    root = make(tmp_path)
+    path = next(iter(sorted(root.glob(place))))
+    shutil.rmtree(path)
+    other(path)
+    turn(tmp_path)
+    collect(tmp_path)
+    turn(tmp_path)
+    collect(tmp_path)
+    assert_whole(tmp_path)
+    assert path.is_dir()
 
 
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: other.__name__)

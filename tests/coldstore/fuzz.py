@@ -157,10 +157,12 @@ class Fuzz:
             command = [sys.executable, "-m", "tests.coldstore.fuzz", "--seed", str(self.seed)]
             command += ["--part", f"{start}:{self.mutations}:{self.jobs}", "--where", str(where)]
             environment = {**os.environ, "LLM_USER_PATH": str(where / "user")}
-            with (where / "stderr").open("w+") as stderr:
-                process = subprocess.Popen(
+            with (
+                (where / "stderr").open("w+") as stderr,
+                subprocess.Popen(
                     command, stdout=subprocess.PIPE, stderr=stderr, text=True, env=environment
-                )
+                ) as process,
+            ):
                 assert process.stdout is not None
                 whole = False
                 for line in process.stdout:

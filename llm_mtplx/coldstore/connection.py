@@ -211,6 +211,8 @@ def _open_writable(path: Path, busy_s: float) -> sqlite3.Connection:
         if not complete:
             use_journal(sql)
             migrate(sql)
+            if not check_schema(sql):
+                raise UnreadableManifest("its migrations lead nowhere")
         sql.execute("PRAGMA synchronous = NORMAL")
         sql.execute("PRAGMA secure_delete = ON")
         return sql

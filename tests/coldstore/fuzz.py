@@ -10,6 +10,7 @@ import argparse
 import faulthandler
 import json
 import logging
+import math
 import mmap
 import os
 import random
@@ -93,12 +94,17 @@ class Worker:
         return {"index": index, "mutations": [str(each) for each in done or ()], "error": error}
 
 
-def work(seed: int, indices: range, where: Path, at: mmap.mmap | None) -> None:
+def work(
+    seed: int, indices: range, where: Path, at: mmap.mmap | None, seconds: float = math.inf
+) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (ROOM, ROOM))
+    began = time.monotonic()
     worker = Worker(seed, where)
     done, told, handles = 0, time.monotonic(), 0
     tell = lambda line: print(json.dumps(line), flush=True)  # noqa: E731
     for index in indices:
+        if time.monotonic() - began > seconds:
+            break
         if at is not None:
             at[:8] = index.to_bytes(8, "little")
         faulthandler.dump_traceback_later(HANG_S, exit=True)
@@ -121,7 +127,15 @@ def work(seed: int, indices: range, where: Path, at: mmap.mmap | None) -> None:
 class Fuzz:
     """The processes of one run, and what they told."""
 
-    def __init__(self, mutations: int, seed: int, jobs: int, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        mutations: int,
+        seed: int,
+        jobs: int,
+        quiet: bool = False,
+        seconds: float = math.inf,
+    ) -> None:
+        self._until = time.monotonic() + seconds
         self.mutations, self.seed, self.jobs, self.quiet = mutations, seed, jobs, quiet
         self.failures: list[dict[str, Any]] = []
         self.failed = 0
@@ -150,12 +164,13 @@ class Fuzz:
         """One part of the mutations; after a process died, the rest of them in another."""
         start, finished = job, 0
         attempt = 0
-        while start < self.mutations:
+        while start < self.mutations and time.monotonic() < self._until:
             where = base / f"{job}-{attempt}"
             (where / "user").mkdir(parents=True)
             (where / "at").write_bytes((2**64 - 1).to_bytes(8, "little"))
             command = [sys.executable, "-m", "tests.coldstore.fuzz", "--seed", str(self.seed)]
             command += ["--part", f"{start}:{self.mutations}:{self.jobs}", "--where", str(where)]
+            command += ["--seconds", str(self._until - time.monotonic())]
             environment = {**os.environ, "LLM_USER_PATH": str(where / "user")}
             with (
                 (where / "stderr").open("w+") as stderr,
@@ -229,9 +244,11 @@ def main() -> None:
     parser.add_argument("--mutations", type=int, default=100_000)
     parser.add_argument("--seed", type=int)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="stop after so long")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", type=int, help="this mutation of the seed alone")
     parser.add_argument("--part", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--where", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.part is not None:
@@ -241,11 +258,12 @@ def main() -> None:
                 range(*map(int, args.part.split(":"))),
                 args.where,
                 mmap.mmap(file.fileno(), 8),
+                args.seconds,
             )
         return
     seed = args.seed if args.seed is not None else random.SystemRandom().randrange(2**32)
     print(f"seed {seed}", flush=True)
-    fuzz = Fuzz(args.mutations, seed, args.jobs)
+    fuzz = Fuzz(args.mutations, seed, args.jobs, seconds=60 * args.minutes)
     if args.only is not None:
         fuzz = Fuzz(args.only + 1, seed, 10**9)
         fuzz._done = [0]

@@ -834,8 +834,8 @@ class _index:
         self._sql: sqlite3.Connection | None = None
 
     def __enter__(self) -> sqlite3.Connection | None:
-        names = ("manifest.sqlite", "manifest.sqlite-wal", "manifest.sqlite-shm")
-        paths = [self._m.path(name) for name in names]
+        names = ("", "-wal", "-shm", "-journal")
+        paths = [self._m.path(f"manifest.sqlite{name}") for name in names]
         if any(os.path.lexists(p) and (p.is_symlink() or not p.is_file()) for p in paths):
             return None
         if not paths[0].exists() or any(p.exists() and p.stat().st_size > 1 << 24 for p in paths):

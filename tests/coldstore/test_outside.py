@@ -11,8 +11,9 @@ import pytest
 
 from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
+from llm_mtplx.coldstore.schema import UnreadableManifest, check_schema
 
-from .lines import files, opened, restore, tokens, write
+from .lines import FINGERPRINT, WAIT, files, opened, restore, tokens, write
 from .test_hostile import collect
 
 IDS = tokens(600)
@@ -80,3 +81,51 @@ def test_text_of_32_bytes_is_not_a_key(tmp_path: Path) -> None:
         gone = store.forget(everything=True)
     assert (gone.reason, gone.blocks) == (None, 2)
     assert files(tmp_path, "*") == []
+
+
+def statements_of(root: Path) -> list[str]:
+    """What is asked of an index before it is refused."""
+    asked: list[str] = []
+    with closing(sqlite3.connect(root / "manifest.sqlite", isolation_level=None)) as sql:
+        sql.set_trace_callback(asked.append)
+        with pytest.raises(UnreadableManifest, match="not those that were made"):
+            check_schema(sql)
+    return asked
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "ALTER TABLE migrations RENAME TO t; CREATE VIEW migrations AS SELECT * FROM t",
+        "CREATE TRIGGER t BEFORE INSERT ON migrations BEGIN SELECT 1; END;"
+        " DELETE FROM migrations WHERE name = '0004-packed'",
+        "DROP TABLE migrations; CREATE TABLE migrations (name, applied)",
+        "DELETE FROM migrations; CREATE TABLE more (a)",
+    ],
+)
+def test_nothing_is_read_of_tables_that_were_not_made_by_us(tmp_path: Path, script: str) -> None:
+    """A view of that name may never end, and what is missing would be done under a trigger."""
+    root = make(tmp_path)
+    with closing(sqlite3.connect(root / "manifest.sqlite", isolation_level=None)) as sql:
+        sql.executescript(script)
+    assert not any("FROM migrations" in each for each in statements_of(root))
+    with opened(tmp_path) as store:
+        store.lookup(FINGERPRINT, IDS)
+        assert store.reconciled(WAIT)
+        assert restore(store, IDS)[0].position == len(IDS)
+
+
+def test_migrations_that_lead_nowhere(tmp_path: Path) -> None:
+    """All are noted but a column is missing: the index is set aside, not used."""
+    root = make(tmp_path)
+    with closing(sqlite3.connect(root / "manifest.sqlite", isolation_level=None)) as sql:
+        sql.executescript(
+            "DELETE FROM migrations WHERE name = '0001-first';"
+            " ALTER TABLE blocks DROP COLUMN packed"
+        )
+    with opened(tmp_path) as store:
+        store.lookup(FINGERPRINT, IDS)
+        assert store.reconciled(WAIT)
+        assert restore(store, IDS)[0].position == len(IDS)
+        assert store.missing(FINGERPRINT, IDS) == []
+        assert store.compact(-1e6).finished

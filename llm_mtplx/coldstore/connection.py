@@ -121,7 +121,7 @@ def _set_aside(path: Path) -> None:
 def _connect(root: StoreRoot, busy_s: float) -> Connection:
     path = root.path / NAME
     try:
-        root.narrow()
+        root.close_to_others(*(NAME + suffix for suffix in ("", *SIDE_FILES)))
         _clear_the_place(root, busy_s)
         if not path.exists():
             _create(root, busy_s)

@@ -50,6 +50,10 @@ class BadFile(Exception):
     """A file's bytes are not what its name, header or checksum say."""
 
 
+class LayoutRefused(Exception):
+    """A caller says that a file cannot be what its key names: its sections are others."""
+
+
 def miss_reason(error: StoreError) -> MissReason:
     """The reason under which a failed lookup is reported."""
     for reason in MISS_REASONS:

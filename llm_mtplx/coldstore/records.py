@@ -186,6 +186,7 @@ class Forgotten:
 
 
 # Takes a file's header, gives writable buffers that hold its body in order, or None to refuse.
+# LayoutRefused says that it is not what its key names: then it is dropped.
 Place = Callable[[Header], Sequence[Buffer] | None]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .blobs import Blobs
 from .lookup import wanted_block, wanted_checkpoint
 from .reader import FileRefused, OpenFile, Wanted, open_file
-from .reasons import BadFile, MissReason
+from .reasons import BadFile, LayoutRefused, MissReason
 from .records import Found, Place
 
 _BAD_FILE_ERRNO = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENXIO)
@@ -86,9 +86,9 @@ def _finish(each: tuple[Wanted, OpenFile, Future[None]], done: set[bytes]) -> in
 
 
 class _Refused(Exception):
-    """The caller has no place for a file."""
+    """The caller has no place for a file. ``inode`` names one that is bad for good."""
 
-    def __init__(self, wanted: Wanted, inode: int) -> None:
+    def __init__(self, wanted: Wanted, inode: int | None) -> None:
         super().__init__(f"the sections of the {wanted.kind} are not this model's")
         self.inode = inode
 
@@ -97,8 +97,11 @@ def _buffers(file: OpenFile, place: Place, wanted: Wanted) -> Sequence[memoryvie
     try:
         buffers = place(file.header)
         if buffers is None:
-            raise _Refused(wanted, file.inode)
+            raise _Refused(wanted, None)
         return [memoryview(buffer) for buffer in buffers]
+    except LayoutRefused:
+        file.close()
+        raise _Refused(wanted, file.inode) from None
     except BaseException:
         file.close()
         raise

@@ -82,8 +82,9 @@ class StoreRoot:
 
         As well as it can be done. The database's files are not opened for it: see `connection.py`.
         """
-        for area in ((), *((area,) for area in AREAS)):
-            self._narrow_dir(*area)
+        self.close_to_others()
+        for area in AREAS:
+            self._narrow_dir(area)
         try:
             names = os.listdir(self.path)
         except OSError:
@@ -106,6 +107,12 @@ class StoreRoot:
                     os.fchmod(handle, DIR_MODE)
             finally:
                 os.close(handle)
+
+    def close_to_others(self, *names: str) -> None:
+        """The same of the directory itself, below which nobody else gets then, and of ``names``."""
+        _narrow(self.path)
+        for name in names:
+            _narrow(self.path / name)
 
     def open_dir(self, *parts: str, create: bool = False) -> int:
         """A directory handle, to be closed by the caller. Raises OSError."""

@@ -365,6 +365,8 @@ class ColdStore:
         log.info("%s of %d to %d: %s", failure.reason, wanted.start, wanted.end, failure.detail)
         if failure.reason not in BAD_FOR_GOOD:
             return
+        if failure.reason == "layout_refused" and failure.inode is None:
+            return  # there was no place for it; it may be what it says
         try:
             self._manifest.drop(wanted.kind, wanted.key)
         except StoreError as error:

@@ -23,6 +23,7 @@ from ..coldstore import (
     CheckpointState,
     ColdStore,
     Found,
+    LayoutRefused,
     MissReason,
     Save,
     Section,
@@ -143,10 +144,11 @@ class Reader:
         self._hosts: dict[str, np.ndarray] = {}
 
     def place(self, header: Header) -> list[memoryview] | None:
-        """Where the sections of a file go; None where they are not what this model keeps."""
+        """Where the sections of a file go; None where there is no place for them. Raises
+        LayoutRefused where they are not what this model keeps."""
         shapes = self._state.shapes
         if shapes is not None and not is_laid_out(header, shapes()):
-            return None
+            raise LayoutRefused
         try:
             self._make_room(header)
             return [view for s in header.sections for view in self._buffers(s, header)]

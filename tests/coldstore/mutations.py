@@ -487,7 +487,7 @@ def row(m: Mutator) -> Mutation | None:
             try:
                 sql.execute(update, (value, *old))
             except sqlite3.Error:
-                return None
+                return Mutation("schema", f"{table} takes NULL", "rows")
         return Mutation("row", f"{table}.{column} = {str(value)[:60]!r}", "rows")
 
 
@@ -588,7 +588,7 @@ def schema(m: Mutator) -> Mutation | None:
         try:
             sql.executescript(statement)
         except sqlite3.Error:
-            return None
+            statement += " (as far as it went)"
         return Mutation("schema", statement[:160], "rows")
 
 

@@ -1,7 +1,7 @@
 # Thin aliases of the uv commands in the README.
 UV := scripts/uv
 
-.PHONY: setup demo test soak lint docs demo-model
+.PHONY: setup demo test soak fuzz lint docs demo-model
 
 setup:
 	$(UV) sync
@@ -14,6 +14,9 @@ test: setup
 
 soak: setup
 	$(UV) run python -m tests.coldstore.machine --steps 1000000 --out build/soak.json
+
+fuzz: setup
+	$(UV) run python -m tests.coldstore.fuzz --mutations 100000 --out build/fuzz.json
 
 lint: setup
 	$(UV) run ruff check .

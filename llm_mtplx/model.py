@@ -18,6 +18,7 @@ from .catalog.template import knows_tools
 from .debug import debug, debugging
 from .errors import ModelFolderError, MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
+from .once import first_time
 from .options import MtplxOptions, stop_strings
 from .progress import ProgressLine, notice
 from .settings import is_logging
@@ -134,11 +135,12 @@ def build_request(
             (name, tool.description, tool.input_schema) for name, tool in tools.items()
         )
     if unknown := check_calls(history, tools):
-        click.echo(
-            f"mtplx: this conversation called {unknown}, which this prompt does not offer; give "
-            "it with -T or --functions if the model shall call it again.",
-            err=True,
+        line = (
+            f"this conversation called {unknown}, which this prompt does not offer; pass it again "
+            "with -T or --functions to let the model call it."
         )
+        if first_time(line):
+            notice(line)
     return Request(
         model_id=entry.model_id,
         folder=entry.path,

@@ -211,6 +211,8 @@ def _open_writable(path: Path, busy_s: float) -> sqlite3.Connection:
         if not complete:
             use_journal(sql)
             migrate(sql)
+            if not check_schema(sql):
+                raise UnreadableManifest("its migrations lead nowhere")
         sql.execute("PRAGMA synchronous = NORMAL")
         sql.execute("PRAGMA secure_delete = ON")
         return sql
@@ -241,12 +243,16 @@ def _sqlite(uri: str, busy_s: float) -> sqlite3.Connection:
     return sql
 
 
+class _NotText(bytes):
+    """Text that cannot be decoded. Of no type that a row may hold, so that it passes neither for
+    text nor for a key of as many bytes."""
+
+
 def _text(data: bytes) -> str | bytes:
-    """Text that is none stays bytes, and passes nowhere for text."""
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return data
+        return _NotText(data)
 
 
 def _create(root: StoreRoot, busy_s: float) -> None:

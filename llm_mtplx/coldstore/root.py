@@ -1,5 +1,6 @@
 """The store's directory: its marker, its modes, and opening what lies below without links."""
 
+import contextlib
 import errno
 import json
 import os
@@ -83,7 +84,7 @@ class StoreRoot:
         """
         self.close_to_others()
         for area in AREAS:
-            _narrow(self.path / area)
+            self._narrow_dir(area)
         try:
             names = os.listdir(self.path)
         except OSError:
@@ -91,7 +92,21 @@ class StoreRoot:
         for name in names:
             _narrow(self.path / name)
         for place, name in places:
-            _narrow(self.path.joinpath(*place, name))
+            with contextlib.suppress(OSError):
+                folder = self.open_dir(*place)
+                try:
+                    _narrow_file(name, folder)
+                finally:
+                    os.close(folder)
+
+    def _narrow_dir(self, *parts: str) -> None:
+        with contextlib.suppress(OSError):
+            handle = self.open_dir(*parts)
+            try:
+                if is_wide(os.fstat(handle)):
+                    os.fchmod(handle, DIR_MODE)
+            finally:
+                os.close(handle)
 
     def close_to_others(self, *names: str) -> None:
         """The same of the directory itself, below which nobody else gets then, and of ``names``."""
@@ -220,12 +235,30 @@ def is_wide(status: os.stat_result) -> bool:
 
 
 def _narrow(path: Path) -> None:
+    """Of a file in the root itself, without opening it: the path to it holds no link."""
     try:
         status = os.lstat(path)
-        if is_wide(status):
+        if is_wide(status) and _is_here_alone(status):
             os.chmod(path, stat.S_IMODE(status.st_mode) & DIR_MODE)
     except OSError:
         return  # another user's, or gone
+
+
+def _narrow_file(name: str, folder: int) -> None:
+    """Raises OSError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    handle = os.open(name, flags, dir_fd=folder)
+    try:
+        status = os.fstat(handle)
+        if is_wide(status) and _is_here_alone(status):
+            os.fchmod(handle, stat.S_IMODE(status.st_mode) & DIR_MODE)
+    finally:
+        os.close(handle)
+
+
+def _is_here_alone(status: os.stat_result) -> bool:
+    """A hard link's modes are those of the file elsewhere, too."""
+    return stat.S_ISDIR(status.st_mode) or status.st_nlink == 1
 
 
 def displace(folder: int | None, name: str | Path) -> bool:
@@ -289,8 +322,9 @@ def _make_dir(name: str | Path, parent: int | None) -> None:
 def marker_version(content: bytes) -> int | None:
     try:
         marker = json.loads(content)
-        if marker["store"] == "llm-mtplx":
-            return int(marker["format"])
-    except (ValueError, KeyError, TypeError):
-        pass
-    return None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(marker, dict) or marker.get("store") != "llm-mtplx":
+        return None
+    version = marker.get("format")
+    return version if type(version) is int else None

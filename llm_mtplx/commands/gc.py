@@ -31,7 +31,7 @@ def _to_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     parsed = parse_size(value)
     if parsed is None or isinstance(parsed, int):
         return parsed
-    raise click.BadParameter(f"{value!r} is no size: write 500M or 24G.")
+    raise click.BadParameter(f"{value!r} is not a valid size; use e.g. 500M or 24G.")
 
 
 @click.command()

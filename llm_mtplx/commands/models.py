@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +18,8 @@ from ..catalog.entries import (
     remove_entry,
 )
 from ..errors import ModelFolderError, MtplxError
+from ..once import first_time
+from ..settings import expand, registry_path
 
 TITLES = {
     "here": "On this machine",
@@ -30,15 +31,20 @@ TITLES = {
 
 @click.command()
 @click.option("only_best", "--recommended", is_flag=True, help="Only what suits this machine")
+@click.option("path_", "--path", is_flag=True, help="Print where added models are registered")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
-def models(only_best: bool, json_: bool) -> None:
+def models(only_best: bool, path_: bool, json_: bool) -> None:
     """List the models: here, to download, found in other programs' folders
 
     Looked at are Hugging Face's cache and the folders of LM Studio and MTPLX. With --recommended
     the models that suit this machine's memory and chip, the best first.
     """
+    if path_:
+        path = str(registry_path())
+        click.echo(json.dumps({"path": path}) if json_ else path)
+        return
     entries, warnings = list_entries()
-    for warning in warnings:
+    for warning in filter(first_time, warnings):
         click.echo(f"mtplx: {warning}", err=True)
     described = list(_recommended(entries) if only_best else _all(entries))
     if json_:
@@ -154,9 +160,15 @@ def add(model: str, aliases: tuple[str, ...]) -> None:
 
 
 def _to_add(model: str, aliases: tuple[str, ...]) -> Entry:
-    folder = Path(model).expanduser().absolute()
-    if folder.is_dir() or not is_repo(model):
+    folder = expand(model).absolute()
+    if folder.is_dir():
         return Entry(f"mtplx/{folder.parent.name}/{folder.name}", folder, aliases)
+    if not is_repo(model):
+        what = "is a file, not a model folder" if folder.exists() else "does not exist"
+        raise MtplxError(
+            f"{folder} {what}. Check the path, or give owner/name of a model on this machine; "
+            "'llm mtplx models' lists them."
+        )
     if places.find(model) is None:
         raise MtplxError(
             f"There is no folder {model}, and the model {model} is not on this machine. "

@@ -20,7 +20,7 @@ STOP_S = 10.0
 def _seconds(ctx: click.Context, option: click.Parameter, value: str) -> float:
     seconds = parse_seconds(value)
     if not isinstance(seconds, float):
-        raise click.BadParameter(f"{value!r} is no duration; say 90s, 10m or 2h.")
+        raise click.BadParameter(f"{value!r} is not a valid duration; use e.g. 90s, 10m or 2h.")
     return seconds
 
 

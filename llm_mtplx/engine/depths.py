@@ -98,12 +98,13 @@ def _sample(model: str, depth: int, tokens: int) -> Sample:
 
 
 def save(key: str, measured: Measured, adaptive: bool = False) -> None:
-    records = jsonfile.read_or_empty(tuning_path())
     rates = measured.tokens_per_s
-    records[key] = {
+    record = {
         "depth": measured.depth,
         "tokens_per_s": {str(depth): round(rate, 2) for depth, rate in rates.items()},
         "costs": {str(depth): round(cost, 3) for depth, cost in measured.costs.items()},
         "adaptive": adaptive,
     }
-    jsonfile.write(tuning_path(), records)
+    path = tuning_path()
+    with jsonfile.locked(path):
+        jsonfile.write(path, {**jsonfile.read_or_empty(path), key: record})

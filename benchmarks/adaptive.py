@@ -156,9 +156,8 @@ def decode(
     """Ids, seconds after the first of them, and how often each depth was taken; as a turn does."""
     from llm_mtplx.speculative.decoder import Decoder
     from llm_mtplx.speculative.distributions import Sampling
-    from llm_mtplx.speculative.draws import Draws
 
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+    decoder = Decoder(model.trunk, model.head, Sampling())
     list(decoder.prefill(prompt))
     ids = [decoder.first()]
     taken: Counter[str] = Counter()

@@ -17,7 +17,6 @@ import mlx.core as mx
 
 from llm_mtplx.engine.facts import facts
 from llm_mtplx.speculative.distributions import Candidates, Sampling
-from llm_mtplx.speculative.draws import Draws
 
 from .decode import machine
 
@@ -34,10 +33,10 @@ def main() -> None:
     logits = mx.random.normal((1, VOCABULARY)) * 3
     coarse = logits.astype(mx.bfloat16)  # so coarse that the k-th value is tied
     mx.eval(logits, coarse)
-    draws = Draws(0)
+    draws = 0
 
     def ours(row: mx.array) -> None:
-        candidates = Candidates(row, SAMPLING)
+        candidates = row
         mx.eval(candidates.arrays)
         draws.pick(candidates.distributions()[0])
 

@@ -1,6 +1,7 @@
 """One turn: a request to tokens, text and figures."""
 
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -20,7 +21,6 @@ from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn, go_back
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
-from ..speculative.draws import Draws
 from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
@@ -80,6 +80,8 @@ class Turn:
         self.emitted: list[int] = []
         self.sequel: Sequel | None = None  # known at the end
         self._counts = resolve_drafts(model, request)
+        # One that every reader of JSON can hold, JavaScript's among them.
+        self._seed = secrets.randbits(53) if request.seed is None else request.seed
         tokenizer = model.tokenizer
         self._known_answers = keeper.known_answers(
             request.conversation, request.pointer, request.cache
@@ -126,7 +128,7 @@ class Turn:
             model.trunk,
             model.head,
             sampling,
-            Draws(request.seed),
+            self._seed,
             Penalties(resolve_penalties(request, defaults), self.prompt),
             self._loan.session.state,
             draft_sampling=resolve_draft_sampling(
@@ -201,6 +203,7 @@ class Turn:
             decode_s=time.perf_counter() - first_token,
             peak_memory=mx.get_peak_memory(),
             stop_string=self.answer.stop_string,
+            seed=self._seed,
         )
 
     def _saving(self) -> Iterator[bool]:

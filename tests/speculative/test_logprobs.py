@@ -6,7 +6,6 @@ import pytest
 
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.logprobs import Logprobs
 from llm_mtplx.speculative.masks import Masks
 from llm_mtplx.speculative.penalties import Penalties, PenaltySettings
@@ -34,7 +33,7 @@ def test_they_are_the_trunks_own(tiny: Tiny, depth: int, top: int, shaped: bool)
     decoder = Decoder(
         *tiny,
         Sampling(1.2, top_k=12) if shaped else Sampling(),
-        Draws(3),
+        3,
         Penalties(PenaltySettings(repetition=1.3, presence=0.4), PROMPT) if shaped else None,
         masks=Masks(Strides()) if shaped else None,
         logprobs=told,
@@ -56,7 +55,7 @@ def test_they_are_the_trunks_own(tiny: Tiny, depth: int, top: int, shaped: bool)
 
 def test_what_was_given_has_none(tiny: Tiny) -> None:
     told = Logprobs(1)
-    decoder = Decoder(*tiny, Sampling(), Draws(0), logprobs=told)
+    decoder = Decoder(*tiny, Sampling(), logprobs=told)
     list(decoder.prefill(PROMPT))
     ids = [decoder.first()]
     decoder.force([5, 6])

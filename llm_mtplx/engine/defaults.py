@@ -18,13 +18,17 @@ SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p")
 
 
 def resolve_drafts(model: LoadedModel, request: Request) -> Counts:
-    """How deep to draft: as asked, else as this model's measured costs or its default say."""
+    """How deep to draft: as asked, else as pays by what rounds cost here: measured by ``tune``, or
+    learned in this process."""
     if model.head is None:
         return Counts(0)
     if request.depth is not None:
         return Counts(request.depth)
-    adaptive = None if model.costs is None else AdaptiveDepth(model.costs)
-    return Counts(model.deepest, model.break_even, adaptive)
+    if model.costs is not None:
+        return Counts(model.deepest, adaptive=AdaptiveDepth(model.costs))
+    if model.pace is not None:
+        return Counts(model.deepest, adaptive=AdaptiveDepth(model.pace.costs), pace=model.pace)
+    return Counts(model.depth, model.break_even)
 
 
 def sampling_defaults(folder: ModelFolder) -> dict[str, Any]:

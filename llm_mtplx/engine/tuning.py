@@ -63,9 +63,8 @@ def _decode(
 class Record(BaseModel):
     """What ``depths.save`` writes."""
 
-    depth: Depth
+    depth: Depth  # taken where there are no costs
     costs: Annotated[dict[Depth, PositiveFloat], Field(min_length=1)] | None = None
-    adaptive: bool = False  # whether answers choose by the costs, not take the depth
 
 
 def recorded(folder: ModelFolder) -> Record | None:

@@ -315,9 +315,10 @@ class Turn:
         room = min(self._room - self.answer.tokens, self._thinking_left())
         if counts.plain_once:
             room = 1  # nothing is begun after it that a draft would undo
+        before = time.perf_counter()
         done = self.decoder.round(counts.next_depth, int(room), self.model.eos_ids.__contains__)
         was_useless = counts.useless
-        counts.add(done)
+        counts.add(done, time.perf_counter() - before)
         if counts.useless and not was_useless:
             self._emit(
                 Notice(

@@ -28,6 +28,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float32]
 
 _MASK64 = 2**64 - 1
+_STEP = 0x9E3779B97F4A7C15  # SplitMix64's, from the golden ratio
 _STEPS = 8  # bits: steps to a power of two
 _LOW = 23 - _STEPS  # bits of a mantissa that say where between two steps
 # A distance is a float from 0.5 to 2**31.
@@ -40,12 +41,9 @@ class Noise:
 
     def __init__(self, seed: int) -> None:
         """``seed`` >= 0, of any size."""
-        self._start = 0
-        while True:
-            self._start = _mix64(self._start ^ (seed & _MASK64))
-            seed >>= 64
-            if not seed:
-                break
+        self._start = _mix64(_STEP ^ seed & _MASK64)
+        while seed := seed >> 64:
+            self._start = _mix64(self._start ^ seed & _MASK64)
 
     def keys(self, position: int, rows: int) -> mx.array:
         """Of the tokens at ``position`` and after it in the line of ids: uint32 [rows, 2]."""
@@ -53,7 +51,7 @@ class Noise:
         return mx.array([(key >> 32, key & 0xFFFFFFFF) for key in found], dtype=mx.uint32)
 
     def _key(self, position: int) -> int:
-        return _mix64((self._start + (position + 1) * 0x9E3779B97F4A7C15) & _MASK64)
+        return _mix64((self._start + (position + 1) * _STEP) & _MASK64)
 
 
 def random_bits(keys: mx.array, ids: mx.array) -> mx.array:

@@ -64,7 +64,7 @@ def test_asking_changes_no_token(model: LoadedModel) -> None:
 
 
 def test_unasked_nothing_is_told(model: LoadedModel) -> None:
-    turn, text, tokens = run(model, ram_only(model), temperature=0)
+    _, text, tokens = run(model, ram_only(model), temperature=0)
     assert text and not tokens
 
 

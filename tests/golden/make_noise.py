@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def key(seed: int, position: int) -> tuple[int, int]:
-    state = splitmix(seed % 2**64)
+    state = splitmix(0x9E3779B97F4A7C15 ^ seed % 2**64)
     while seed := seed >> 64:
         state = splitmix(state ^ seed % 2**64)
     made = splitmix((state + (position + 1) * 0x9E3779B97F4A7C15) % 2**64)

@@ -50,7 +50,10 @@ class MtplxOptions(llm.Options):
         description="Divides the logits of tokens in prompt or answer; 1 is off",
     )
     seed: int | None = Field(
-        default=None, ge=0, description="Same seed, same machine, same versions: same answer"
+        default=None,
+        ge=0,
+        description="Same seed, same machine, same versions: same answer, however it is drafted. "
+        "Default: a new one, told in the log",
     )
     stop: str | list[str] | None = Field(
         default=None,
@@ -61,7 +64,8 @@ class MtplxOptions(llm.Options):
     )
     draft: int | Literal["auto"] | None = Field(
         default=None,
-        description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto",
+        description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto, "
+        "which is the default and as deep as pays",
     )
     cache: Literal["on", "write-only", "off"] | None = Field(
         default=None,

@@ -73,8 +73,11 @@ def resolve_draft_sampling(sampling: Sampling, pack: DraftSampler | None) -> Sam
 def resolve_penalties(request: Request, defaults: dict[str, Any]) -> PenaltySettings:
     """Only repetition has a place in generation_config.json."""
     repetition = request.repetition_penalty
+    if repetition is None:
+        repetition = _number(defaults, "repetition_penalty", 1.0)
     return PenaltySettings(
-        _number(defaults, "repetition_penalty", 1.0) if repetition is None else repetition,
+        # Beyond these bounds logits overflow, and no token is more or less likely than before.
+        min(max(repetition, 0.01), 100.0),
         request.presence_penalty or 0.0,
         request.frequency_penalty or 0.0,
     )

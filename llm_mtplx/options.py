@@ -50,10 +50,7 @@ class MtplxOptions(llm.Options):
         description="Divides the logits of tokens in prompt or answer; 1 is off",
     )
     seed: int | None = Field(
-        default=None,
-        ge=0,
-        description="Same seed, same machine, same versions: same answer, however it is drafted. "
-        "Default: a new one, told in the log",
+        default=None, ge=0, description="Same seed, same machine, same versions: same answer"
     )
     stop: str | list[str] | None = Field(
         default=None,

@@ -123,8 +123,6 @@ def test_temperature_zero_in_any_spelling() -> None:
         ("top_p", "1e-300"),
         ("min_p", "1e-300"),
         ("temperature", "1e300"),
-        ("repetition_penalty", "1e-300"),
-        ("repetition_penalty", "1e300"),
     ],
 )
 def test_no_number_is_too_small_or_too_large_to_answer(option: str, value: str) -> None:

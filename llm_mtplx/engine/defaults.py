@@ -64,10 +64,11 @@ def resolve_sampling(request: Request, defaults: dict[str, Any]) -> Sampling:
 
 
 def resolve_draft_sampling(sampling: Sampling, pack: DraftSampler | None) -> Sampling:
-    """How drafts are drawn: as the pack recommends, else as the tokens themselves are."""
-    if pack is None or sampling.greedy or pack.temperature == 0:
+    """How drafts are shaped: as the pack recommends, else as the tokens themselves are."""
+    if pack is None or sampling.greedy:
         return sampling
-    return replace(sampling, **pack.model_dump(exclude_none=True))
+    drafts = replace(sampling, **pack.model_dump(exclude_none=True))
+    return sampling if drafts.greedy else drafts
 
 
 def resolve_penalties(request: Request, defaults: dict[str, Any]) -> PenaltySettings:

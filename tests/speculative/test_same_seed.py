@@ -4,6 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from llm_mtplx.speculative import distributions
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling, choose
 from llm_mtplx.speculative.noise import Noise
@@ -43,9 +44,10 @@ def test_a_place_has_its_noise_however_it_is_reached(tiny: Tiny) -> None:
         assert answered(PROMPT + whole[:cut], 20 - cut, 3) == whole[cut:]
 
 
-def test_a_nucleus_of_thousands_is_found_in_time() -> None:
+def test_a_nucleus_of_thousands_is_found_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Top-p keeps more tokens than the device first looks at, and a forward has begun after the
     one it took among those."""
+    monkeypatch.setattr(distributions, "NUCLEUS", 1024)
     tiny = random_trunk_and_head(vocab_size=3000)
     sampling = Sampling(40.0, top_p=0.95)
     ids, taken_back = list(PROMPT), 0

@@ -63,3 +63,21 @@ def test_what_was_given_has_none(tiny: Tiny) -> None:
     assert [at is None for at in told.emitted[:4]] == [False, True, True, False]
     assert len(told.emitted) == len(ids)
     np.testing.assert_allclose(told.emitted[3].logprob, plain(tiny, ids)[3][ids[3]], **CLOSE)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0), Sampling(0.7, 20, 0.9)])
+@pytest.mark.parametrize("ruled", [False, True])
+def test_the_next_forward_begins_before_a_token_is_read(
+    tiny: Tiny, sampling: Sampling, ruled: bool
+) -> None:
+    """Sampled or not, penalized, and with log-probabilities; but rules must know the token."""
+    penalties = Penalties(PenaltySettings(repetition=1.3, presence=0.4), PROMPT)
+    masks = Masks(Strides()) if ruled else None
+    decoder = Decoder(*tiny, sampling, 3, penalties, masks=masks, logprobs=Logprobs(2))
+    list(decoder.prefill(PROMPT))
+    decoder.first()
+    for _ in range(3):
+        decoder.round(0, 2, never)
+        assert (decoder._ahead is not None) == (not ruled)
+    decoder.round(0, 1, never)
+    assert decoder._ahead is None

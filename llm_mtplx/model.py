@@ -293,6 +293,7 @@ def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> Non
         "ttft_ms": round(turn.ttft_s * 1000, 1),
         "peak_memory": turn.peak_memory,
         "finish_reason": turn.finish_reason,
+        "seed": turn.seed,
         "mtp": {
             "depth": turn.depth,
             "rounds": turn.rounds,

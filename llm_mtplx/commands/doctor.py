@@ -79,7 +79,7 @@ def _model(entry: Entry, folder: ModelFolder, tuned: "Record | None") -> dict[st
         "id": entry.model_id,
         "head": folder.head is not None,
         "tuned_depth": None if tuned is None else tuned.depth,
-        "adaptive": tuned is not None and tuned.adaptive,
+        "adaptive": tuned is not None and tuned.costs is not None,
         "weights_bytes": needs.weights,
         "envelope_bytes": plan.envelope,
         "fits": plan.fits,

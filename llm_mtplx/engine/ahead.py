@@ -11,7 +11,6 @@ from ..sessions.keeper import Keeper
 from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
-from ..speculative.draws import Draws
 from ..speculative.state import State
 from .load import LoadedModel
 from .protocol import Request
@@ -39,7 +38,7 @@ def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bo
     )
     session, position = taken.loan.session, taken.loan.position
     with keeper.not_lost(taken.loan, "on"):
-        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
+        decoder = Decoder(model.trunk, model.head, Sampling(), state=session.state)
         for _ in decoder.prefill(ahead.ids[position:], last=position):
             if busy():
                 break

@@ -85,8 +85,9 @@ class Residents:
             model.trunk.max_rows = model.context_window + VERIFY_ROWS
             tuned = recorded(model.folder)
             if tuned is not None:
-                costs = tuned.costs if tuned.adaptive else None
-                model = replace(model, depth=tuned.depth, break_even=0.0, costs=costs)
+                model = replace(
+                    model, depth=tuned.depth, break_even=0.0, costs=tuned.costs, pace=None
+                )
             self._loaded[folder] = Resident(model_id, model, identity, needs)
             self.bank.limit_to(bank_limits(self._needs()))
         found = self._loaded[folder]

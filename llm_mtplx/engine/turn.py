@@ -2,6 +2,7 @@
 
 import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -21,7 +22,6 @@ from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
-from ..speculative.draws import Draws
 from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
@@ -84,6 +84,8 @@ class Turn:
         self.emitted: list[int] = []
         self.sequel: Sequel | None = None  # known at the end
         self._counts = resolve_drafts(model, request)
+        # One that every reader of JSON can hold, JavaScript's among them.
+        self._seed = secrets.randbits(53) if request.seed is None else request.seed
         tokenizer = model.tokenizer
         self._known_answers = keeper.known_answers(
             request.conversation, request.pointer, request.cache
@@ -135,7 +137,7 @@ class Turn:
             model.trunk,
             model.head,
             sampling,
-            Draws(request.seed),
+            self._seed,
             Penalties(resolve_penalties(request, defaults), self.prompt),
             self._loan.session.state,
             draft_sampling=resolve_draft_sampling(
@@ -210,6 +212,7 @@ class Turn:
             decode_s=time.perf_counter() - first_token,
             peak_memory=mx.get_peak_memory(),
             stop_string=self.answer.stop_string,
+            seed=self._seed,
         )
 
     def _blocks_to_save(self) -> Iterator[bool]:
@@ -328,9 +331,10 @@ class Turn:
         room = min(self._room - self.answer.tokens, self._thinking_left())
         if counts.plain_once:
             room = 1  # nothing is begun after it that a draft would undo
+        before = time.perf_counter()
         done = self.decoder.round(counts.next_depth, int(room), self.model.eos_ids.__contains__)
         was_useless = counts.useless
-        counts.add(done)
+        counts.add(done, time.perf_counter() - before)
         if counts.useless and not was_useless:
             self._emit(
                 Notice(

@@ -13,7 +13,6 @@ from ..sessions.keeper import Keeper
 from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
-from ..speculative.draws import Draws
 from ..speculative.state import State
 from .load import LoadedModel
 from .protocol import Request
@@ -45,7 +44,7 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
     )
     session, position = taken.loan.session, taken.loan.position
     with keeper.not_lost(taken.loan, "on"):
-        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
+        decoder = Decoder(model.trunk, model.head, Sampling(), state=session.state)
         for _ in decoder.prefill(beginning[position:], [system]):
             if decoder.state.position == system < len(beginning):
                 session.checkpoints.append(Checkpoint.of(decoder.state))

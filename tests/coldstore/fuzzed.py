@@ -29,7 +29,6 @@ from llm_mtplx.sessions.reasons import Reason
 from llm_mtplx.sessions.session import Checkpoint, Session
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.state import State
 from llm_mtplx.speculative.upstream import ArraysCache, KVCache
 
@@ -136,7 +135,7 @@ class Turns:
     def _run(self, prompt: list[int], state: State) -> Decoder:
         """Forward the rest of a prompt, answer, keep checkpoints."""
         position = state.position
-        decoder = Decoder(self.trunk, self.head, Sampling(), Draws(0), state=state)
+        decoder = Decoder(self.trunk, self.head, Sampling(), state=state)
         marks = [m for m in (*self.marks, 612) if position < m < len(prompt)]
         for _ in decoder.prefill(prompt[position:], marks):
             if decoder.state.position in marks:
@@ -159,13 +158,13 @@ class Turns:
             save_line(store, FINGERPRINT, state, checkpoint, "talk", role)  # type: ignore[arg-type]
         assert store.flush(WAIT)
         assert store.compact(-1e6).files
-        branch = Decoder(self.trunk, self.head, Sampling(), Draws(0))
+        branch = Decoder(self.trunk, self.head, Sampling())
         for _ in branch.prefill(self.other, [200]):
             pass
         shared = self.checkpoints[200]
         save_line(store, FINGERPRINT, branch.state, shared, "other", "prefix")
         save_line(store, FINGERPRINT, branch.state, Checkpoint.of(branch.state), "other")
-        foreign = Decoder(self.other_trunk, self.other_head, Sampling(), Draws(0))
+        foreign = Decoder(self.other_trunk, self.other_head, Sampling())
         for _ in foreign.prefill(self.prompts[0][:300]):
             pass
         save_line(store, OTHERS, foreign.state, Checkpoint.of(foreign.state), "third")

@@ -13,7 +13,6 @@ from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.session import Checkpoint, Session
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.state import State
 
 from ..dictated import LIMITS, keeper, small_model
@@ -31,7 +30,7 @@ def planned(model) -> int:
 
 def filled(session: Session, model, length: int) -> None:
     """Read ``length`` tokens more, leaving what a turn leaves."""
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
+    decoder = Decoder(model.trunk, model.head, Sampling(), state=session.state)
     start, end = session.state.position, session.state.position + length
     marks = sorted({40, *ladder.rungs(end - 8), end - 8})
     for _ in decoder.prefill([1 + n % 50 for n in range(start, end)], marks):

@@ -54,7 +54,7 @@ def test_blocks_are_there_before_the_first_token(
     again = asked(model, keeper(model, Bank(LIMITS, lambda: 0.0), store), lambda event: None)
     assert again._taken.source == "ssd"
     assert again._loan.position == turn._header
-    fresh = decoder.Decoder(model.trunk, model.head, decoder.Sampling(), decoder.Draws(0))
+    fresh = decoder.Decoder(model.trunk, model.head, decoder.Sampling())
     list(fresh.prefill(again.decoder.state.ids))
     assert_equal(named_arrays(again.decoder.state), named_arrays(fresh.state))
     store.close(10)

@@ -12,7 +12,6 @@ from llm_mtplx.engine.protocol import Event, Finished, Notice, Request, Text
 from llm_mtplx.engine.turn import Turn
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 
 from ..dictated import DictatedDecoder, ram_only, small_model
 from ..speculative.states import assert_equal, named_arrays
@@ -34,7 +33,7 @@ def ids(model: LoadedModel) -> list[int]:
 def fresh(model: LoadedModel):
     @cache
     def prefilled(ids: tuple[int, ...]) -> dict[str, np.ndarray]:
-        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+        decoder = Decoder(model.trunk, model.head, Sampling())
         list(decoder.prefill(list(ids)))
         return named_arrays(decoder.state)
 

@@ -14,7 +14,6 @@ from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.session import Checkpoint
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.state import State
 from llm_mtplx.speculative.trunk import Trunk
@@ -37,7 +36,7 @@ def tiny() -> tuple[Trunk, MTPHead]:
 
 @pytest.fixture(scope="module")
 def decoder(tiny: tuple[Trunk, MTPHead]) -> Decoder:
-    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    decoder = Decoder(*tiny, Sampling())
     list(decoder.prefill(IDS[:POSITION]))
     return decoder
 

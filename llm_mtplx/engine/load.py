@@ -10,7 +10,9 @@ from ..catalog.fit import Needs
 from ..catalog.folder import ModelFolder, inspect
 from ..catalog.footprint import of_folder
 from ..chat.tokenizer import ChatTokenizer
+from ..speculative import chunked
 from ..speculative.depth import BREAK_EVEN, default_depth, guessed_costs
+from ..speculative.half_precision import widen_linears
 from ..speculative.head import MTPHead
 from ..speculative.pace import Pace
 from ..speculative.trunk import Trunk
@@ -76,6 +78,9 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
     path = folder.path
     tokenizer = ChatTokenizer(path)
     trunk, config = load_trunk(folder)
+    trunk.reads_in_chunks = chunked.pays(backend(), blas() == WHEEL_BLAS)
+    if trunk.reads_in_chunks and backend() == "cpu":
+        widen_linears(trunk.model)
     head = None
     if folder.head is None:
         why = "has no MTP head"
@@ -89,6 +94,8 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         )
     else:
         head = load_head(folder, folder.head, trunk)
+        if trunk.reads_in_chunks and backend() == "cpu":
+            widen_linears(head)
         form = folder.contract.draft_lm_head
         if form is not None and backend() != "cpu":  # which unpacks slower than it reads
             head.lm_head = draft_lm_head(trunk, form)

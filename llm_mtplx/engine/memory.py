@@ -13,6 +13,7 @@ from ..sessions.budgets import BankLimits
 from ..sessions.fingerprint import Fingerprint
 from ..sessions.keeper import Keeper, Persistence
 from ..settings import NoCacheDir, cache_dir
+from ..speculative import chunked
 from ..speculative.decoder import KERNEL_CHUNK, OPS_CHUNK
 from .facts import facts
 from .load import LoadedModel
@@ -65,6 +66,7 @@ def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None, salt: str = 
                 "dtype": dtype,
                 "head": model.head is not None,
                 "chunks": [KERNEL_CHUNK, OPS_CHUNK],
+                "recurrence": chunked.RULE if model.trunk.reads_in_chunks else None,
                 "salt": salt,
             },
         )

@@ -35,6 +35,7 @@ __all__ = [
     "gated_delta_step",
     "gated_delta_update",
     "load_config",
+    "log_decay",
     "normalize_qk",
     "project",
     "recurrence_is_a_kernel",
@@ -109,6 +110,11 @@ def copy_with_room(array: mx.array, rows: int, room: int) -> mx.array:
 def _with_capacity(array: mx.array, rows: int, capacity: int) -> mx.array:
     room = mx.zeros((*array.shape[:2], capacity - rows, array.shape[3]), array.dtype)
     return mx.concatenate([array[..., :rows, :], room], axis=2)
+
+
+def log_decay(A_log: mx.array, a: mx.array, dt_bias: mx.array) -> mx.array:
+    """The logarithm of mlx-lm's ``compute_g``, exact where that underflows: [1, T, Hv]."""
+    return -mx.exp(A_log.astype(mx.float32)) * nn.softplus(a + dt_bias)
 
 
 def recurrence_is_a_kernel(head_k_dim: int) -> bool:

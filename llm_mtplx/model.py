@@ -103,15 +103,21 @@ def build_request(
     entry: Entry,
     prompt: llm.Prompt,
     conversation: llm.Conversation | llm.AsyncConversation | None,
+    beginning: bool = False,
 ) -> "Request":
-    """Everything the engine needs to know about ``prompt``."""
+    """Everything the engine needs to know about ``prompt``.
+
+    With ``beginning`` it may be a system prompt or tools alone, with nothing to answer.
+    """
     from .chat.tools import declared
     from .engine.protocol import Request
     from .messages import check_calls, template_messages
 
     messages = template_messages(prompt.messages, prompt.system)
-    last = messages[-1] if messages else None
-    if last is None or (last["role"] == "user" and not last["content"].strip()):
+    asked = [m for m in messages if m["role"] != "user" or m["content"].strip()]
+    if beginning and (asked or prompt.tools) and all(m["role"] == "system" for m in asked):
+        messages = asked
+    elif not messages or messages[-1] not in asked:
         raise RequestError("The prompt is empty: give the model something to answer.")
     if prompt.schema is not None:
         _check_schema(prompt)

@@ -26,9 +26,10 @@ from .as_prompt import continuations, piped, request_of, takes
 @click.command()
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def warm(json_: bool, **arguments: Any) -> None:
-    """Read a system prompt, tools, template or fragment and keep the model's state on disk
+    """Process a shared beginning once and keep it on disk
 
-    Takes these arguments of 'llm prompt'. Every later prompt with the same ones starts warm.
+    Takes a system prompt, tools, a template or fragments, with the options of 'llm prompt'. Every
+    later prompt that begins with the same ones starts warm.
     """
     from ..engine.engine import shared_engine
     from ..limits import limits

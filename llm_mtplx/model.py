@@ -253,6 +253,8 @@ class _Reply:
 
 def progress_words(progress: "Progress", restored: "Restored | None") -> str:
     """The transient line; what was restored and why not more is part of it."""
+    from .sessions.reasons import meaning
+
     if not progress.total:
         return f"{progress.phase} the model"
     words = f"{progress.phase} {progress.done:,} of {progress.total:,} tokens"
@@ -260,7 +262,7 @@ def progress_words(progress: "Progress", restored: "Restored | None") -> str:
         return words
     if restored.tokens:
         words += f", {restored.tokens:,} of them from {restored.source}"
-    return f"{words} ({restored.miss_reason})" if restored.miss_reason else words
+    return f"{words}; {meaning(restored.miss_reason)}" if restored.miss_reason else words
 
 
 def restored_words(restored: "Restored") -> str:

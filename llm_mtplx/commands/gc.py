@@ -60,8 +60,8 @@ def gc(
 ) -> None:
     """List unused cache files; --apply deletes them
 
-    Safe to run while other processes use the cache. What was written or used in the last ten minutes
-    stays. Nothing outside a directory with the store's own marker is ever touched.
+    Safe to run while other processes use the cache. What was written or used in the last ten
+    minutes stays. Nothing outside a directory with the store's own marker is ever touched.
 
     Exit codes: 0 shown or removed, or nothing is stored; 1 the directory is not a store, cannot be
     used now, or something could not be removed; 2 wrong usage.

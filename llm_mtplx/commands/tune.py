@@ -44,11 +44,11 @@ def tune(
 ) -> None:
     """Measure every draft depth and save the best
 
-    '-o draft auto' uses what is saved for MODEL. The best is the lowest within 3 % of the fastest; plain decoding wins where no depth beats it. With
-    --adaptive an answer drafts as deep as its own drafts so far say pays at what rounds cost here,
-    or not at all. The record holds for this model, machine and these versions; nothing is ever
-    measured while you wait for an answer. Every sample loads the model in a process of its own, and
-    the depths take turns.
+    '-o draft auto' uses what is saved for MODEL. The best is the lowest within 3 % of the fastest;
+    plain decoding wins where no depth beats it. With --adaptive an answer drafts as deep as its own
+    drafts so far say pays at what rounds cost here, or not at all. The record holds for this model,
+    machine and these versions; nothing is ever measured while you wait for an answer. Every sample
+    loads the model in a process of its own, and the depths take turns.
     """
     from ..catalog.folder import inspect
 

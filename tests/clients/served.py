@@ -62,7 +62,10 @@ def answer_to(prompt: str) -> str:
     kind, content = told[-1]
     if kind == "count":
         return " ".join(str(number) for number in range(1, int(content) + 1))
-    return content if kind == "say" else call_text(json.loads(content))
+    if kind == "say":
+        return content
+    # opencode escapes the quotes of what it is asked.
+    return call_text(json.loads(content.replace('\\"', '"')))
 
 
 def call_text(call: dict[str, Any]) -> str:

@@ -340,10 +340,6 @@ def result_message(call: str) -> llm.Message:
         ([llm.user("x"), call_message(), llm.user("y")], "a call of 'add' without its result"),
         ([llm.user("x"), call_message(), result_message("tc_2")], "that no call asked for"),
         ([llm.user("x"), result_message("tc_1")], "that no call asked for"),
-        (
-            [llm.user("x"), llm.system("late"), llm.user("y")],
-            "refuses this prompt: A system message must come first",
-        ),
     ],
 )
 def test_a_history_that_cannot_be(messages: list[llm.Message], says: str) -> None:

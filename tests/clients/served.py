@@ -52,7 +52,9 @@ def save_model(folder: Path) -> Path:
 
 def answer_to(prompt: str) -> str:
     """What the model is to write after ``prompt``."""
-    last = prompt.rsplit("<|im_start|>user", 1)[-1]
+    # A late system message may stand in a message of its own after the one that is meant.
+    blocks = prompt.split("<|im_start|>user\n")
+    last = next((b for b in reversed(blocks) if not b.startswith("[System message]")), "")
     result = RESULT.search(last)
     if result is not None:
         return f"The tool returned: {result[1].strip()[:200]}"

@@ -104,8 +104,12 @@ def build_request(
     entry: Entry,
     prompt: llm.Prompt,
     conversation: llm.Conversation | llm.AsyncConversation | None,
+    beginning: bool = False,
 ) -> "Request":
-    """Everything the engine needs to know about ``prompt``."""
+    """Everything the engine needs to know about ``prompt``.
+
+    With ``beginning`` it may be a system prompt or tools alone, with nothing to answer.
+    """
     from .chat.tools import declared
     from .engine.protocol import Request
     from .messages import check_calls, template_messages, without_failed_turns
@@ -116,8 +120,10 @@ def build_request(
         if failed:
             notice(f"left out of the history: {failed} earlier message(s) without an answer.")
     messages = template_messages(history, prompt.system)
-    last = messages[-1] if messages else None
-    if last is None or (last["role"] == "user" and not last["content"].strip()):
+    asked = [m for m in messages if m["role"] != "user" or m["content"].strip()]
+    if beginning and (asked or prompt.tools) and all(m["role"] == "system" for m in asked):
+        messages = asked
+    elif not messages or messages[-1] not in asked:
         raise RequestError("The prompt is empty: give the model something to answer.")
     if prompt.schema is not None:
         _check_schema(prompt)
@@ -259,6 +265,8 @@ class _Reply:
 
 def progress_words(progress: "Progress", restored: "Restored | None") -> str:
     """The transient line; what was restored and why not more is part of it."""
+    from .sessions.reasons import meaning
+
     if not progress.total:
         return f"{progress.phase} the model"
     words = f"{progress.phase} {progress.done:,} of {progress.total:,} tokens"
@@ -266,7 +274,7 @@ def progress_words(progress: "Progress", restored: "Restored | None") -> str:
         return words
     if restored.tokens:
         words += f", {restored.tokens:,} of them from {restored.source}"
-    return f"{words} ({restored.miss_reason})" if restored.miss_reason else words
+    return f"{words}; {meaning(restored.miss_reason)}" if restored.miss_reason else words
 
 
 def restored_words(restored: "Restored") -> str:

@@ -79,7 +79,10 @@ class MtplxOptions(llm.Options):
         description="Text that ends the answer and is not part of it: one string, or a JSON list",
     )
     max_tokens: Count | None = Field(
-        default=None, ge=1, description="Longest answer in tokens. Default: what the context holds"
+        default=None,
+        ge=1,
+        description="Longest answer in tokens. Default: the model's own (1,024 for the demo), "
+        "else what the context holds",
     )
     draft: int | Literal["auto"] | None = Field(
         default=None,

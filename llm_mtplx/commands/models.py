@@ -34,10 +34,10 @@ TITLES = {
 @click.option("path_", "--path", is_flag=True, help="Print where added models are registered")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def models(only_best: bool, path_: bool, json_: bool) -> None:
-    """List the models: here, to download, found in other programs' folders
+    """List models on this machine and in the catalog
 
-    Looked at are Hugging Face's cache and the folders of LM Studio and MTPLX. With --recommended
-    the models that suit this machine's memory and chip, the best first.
+    Searches the Hugging Face cache and the LM Studio and MTPLX folders. With --recommended: the
+    models that suit this machine's memory and chip, the best first.
     """
     if path_:
         path = str(registry_path())
@@ -146,10 +146,11 @@ def try_it(entry: Entry) -> str:
 @click.argument("model")
 @click.option("aliases", "-a", "--alias", multiple=True, help="A short name for the model")
 def add(model: str, aliases: tuple[str, ...]) -> None:
-    """Make MODEL available to llm: a folder, or owner/name of what is on this machine
+    """Register a model that is already on this machine
 
-    owner/name is looked for in Hugging Face's cache and in the folders of LM Studio and MTPLX.
-    Nothing is downloaded, and code that comes with a model is never run.
+    MODEL is a folder, or an owner/name that is looked for in the Hugging Face cache and in the
+    folders of LM Studio and MTPLX. Nothing is downloaded, and code that comes with a model is never
+    run.
     """
     from ..catalog.folder import inspect
 
@@ -180,7 +181,7 @@ def _to_add(model: str, aliases: tuple[str, ...]) -> Entry:
 @click.command()
 @click.argument("model")
 def remove(model: str) -> None:
-    "Forget MODEL, an id or alias; its files stay where they are"
+    "Unregister a model (its files are kept)"
     if model == DEMO_ID:
         raise click.UsageError(f"{DEMO_ID} is part of llm-mtplx and cannot be removed.")
     entry = find_entry(model)

@@ -18,7 +18,7 @@ from ..settings import cache_dir
 @click.command()
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def status(json_: bool) -> None:
-    """Show the engine that stays loaded, what is kept on disk and was reused, and the limits
+    """Show the running engine and the prompt cache
 
     The hit rate is the share of all prompt tokens in llm's log that were not read again.
     """
@@ -131,10 +131,10 @@ def percent(share: float | None) -> str:
     help="Forget those unused for so long",
 )
 def forget(conversation: str | None, everything: bool, older_than: float | None) -> None:
-    """Remove what is kept of CONVERSATION, an id of llm's log, from the disk
+    """Delete the saved state of a conversation
 
-    A resident engine drops it, too. llm's own log is not touched: the conversation can go on, it
-    is read again from its text.
+    CONVERSATION is an id of llm's log, which is not touched: the conversation can go on, its text
+    is processed again. A running engine drops its state, too.
     """
     if (conversation is not None) + everything + (older_than is not None) != 1:
         raise click.UsageError("Say one of CONVERSATION, --all, --older-than.")

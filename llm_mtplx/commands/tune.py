@@ -40,11 +40,11 @@ def tune(
     json_: bool,
     sampled: int | None,
 ) -> None:
-    """Measure MODEL at every depth and save for '-o draft auto' what rounds cost
+    """Measure what rounds cost at every draft depth and save it
 
-    An answer then drafts as deep as its own drafts so far say pays at these costs, or not at all.
-    Without a record it learns what rounds cost while it decodes. The record holds for this model,
-    machine and these versions. Every sample loads the model in a process of its own, and the
+    '-o draft auto' then drafts as deep as an answer's own drafts so far say pays at these costs, or
+    not at all. Without a record it learns the costs while it decodes. The record holds for this
+    model, machine and these versions. Every sample loads the model in a process of its own, and the
     depths take turns. The best fixed depth is marked: the lowest within 3 % of the fastest.
     """
     from ..catalog.folder import inspect

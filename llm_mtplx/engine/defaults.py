@@ -92,7 +92,12 @@ def resolve_room(model: LoadedModel, request: Request, prompt_tokens: int) -> in
             f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most "
             f"{model.context_window - 1:,}. Shorten it, or start a new conversation."
         )
-    return left if request.max_tokens is None else min(left, request.max_tokens)
+    limit = request.max_tokens
+    if limit is None:
+        # As transformers and vLLM read it: what the model's own file says where nobody asks.
+        own = model.folder.generation.get("max_new_tokens")
+        limit = own if isinstance(own, int) and not isinstance(own, bool) and own > 0 else left
+    return min(left, limit)
 
 
 def _number(values: dict[str, Any], name: str, otherwise: float) -> float:

@@ -180,7 +180,14 @@ class Turn:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
             self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
-        check_complete(self._request, self._rules, finish, self._room)
+        check_complete(
+            model=self.model,
+            request=self._request,
+            rules=self._rules,
+            finish=finish,
+            prompt_tokens=len(self.prompt),
+            answer=self.answer,
+        )
         self.sequel = Sequel(
             self.model.tokenizer,
             self._request,
@@ -348,7 +355,15 @@ class Turn:
         """Show newly emitted tokens; returns why the answer ends here, if it does."""
         self.emitted += tokens
         ended = tokens[-1] in self.model.eos_ids
+        before = self.answer.cycles.seen
         self._show(self.answer.add(tokens[:-1] if ended else tokens))
+        if self.answer.cycles.seen is not before:
+            self._emit(
+                Notice(
+                    f"the answer repeats itself ({self.answer.cycles.seen} so far); stop it, or "
+                    "ask again with another prompt or -o repetition_penalty 1.1."
+                )
+            )
         if self.answer.stopped:
             return "stop"
         if ended:

@@ -29,7 +29,7 @@ from llm_mtplx.coldstore import (
     store_root,
 )
 from llm_mtplx.coldstore.entries import encode_entry
-from llm_mtplx.coldstore.keys import KEY_BYTES
+from llm_mtplx.coldstore.keys import KEY_BYTES, Chain
 from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
 from llm_mtplx.coldstore.root import StoreRoot
 
@@ -114,10 +114,10 @@ def a_turn(store: ColdStore, number: int) -> tuple[float, float]:
     rows = Section("rows", "bfloat16", (BLOCK, 210), [bytes(BLOCK * 420)])
     tail = Section("state", "bfloat16", (40, 210), [bytes(40 * 420)])
     began = time.perf_counter()
-    missing = store.missing(FINGERPRINT, ids)
+    missing = store.missing(Chain(FINGERPRINT, ids))
     state = CheckpointState(len(ids), [tail])
     blocks = [BlockRows(start, [rows]) for start in missing]
-    assert store.save(Save(FINGERPRINT, ids, blocks, state, f"new {number}")) is None
+    assert store.save(Save(Chain(FINGERPRINT, ids), blocks, state, f"new {number}")) is None
     assert store.flush(60)
     saved = time.perf_counter()
     restored = store.read(store.lookup(FINGERPRINT, ids), place)

@@ -239,10 +239,10 @@ def ours(cache_dir: Path, turns: int) -> dict[str, Any]:
         line = ids[: turn * TURN]
         states = [section(f"recurrent {i}", array) for i, array in enumerate(recurrent())]
         tail = len(line) % BLOCK
-        blocks = [BlockRows(s, kv(BLOCK)) for s in store.missing(FINGERPRINT, line)]
+        blocks = [BlockRows(s, kv(BLOCK)) for s in store.missing(Chain(FINGERPRINT, line))]
         state = CheckpointState(len(line), [*(kv(tail) if tail else []), *states])
         began = time.perf_counter()
-        assert store.save(Save(FINGERPRINT, line, blocks, state, "talk")) is None
+        assert store.save(Save(Chain(FINGERPRINT, line), blocks, state, "talk")) is None
         assert store.flush(600)
         took.append(time.perf_counter() - began)
         disk.look()

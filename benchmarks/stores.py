@@ -9,6 +9,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import ArraysCache, KVCache, load_prompt_cache, save_prompt_cache
 
 from llm_mtplx.coldstore import ColdStore
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.session import Checkpoint
 from llm_mtplx.speculative.state import State
@@ -33,7 +34,7 @@ class Ours:
         self.store = ColdStore(folder)
 
     def save(self, state: State) -> None:
-        save_line(self.store, FINGERPRINT, state, Checkpoint.of(state), "a")
+        save_line(self.store, Chain(FINGERPRINT, state.ids), state, Checkpoint.of(state), "a")
         assert self.store.flush(WAIT_S)
 
     def load(self, ids: list[int]) -> list[mx.array]:

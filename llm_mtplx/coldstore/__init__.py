@@ -4,7 +4,7 @@ from .compact import Compacted
 from .entries import CheckpointRole, Entry
 from .format import Header, SectionInfo
 from .gc import Collector, GcPlan
-from .keys import BLOCK, pointer
+from .keys import BLOCK, Chain
 from .reasons import DROP_REASONS, MISS_REASONS, DropReason, LayoutRefused, MissReason
 from .records import (
     BlockRows,
@@ -29,6 +29,7 @@ __all__ = [
     "DROP_REASONS",
     "MISS_REASONS",
     "BlockRows",
+    "Chain",
     "CheckpointRole",
     "CheckpointState",
     "ColdStore",
@@ -52,6 +53,5 @@ __all__ = [
     "Section",
     "SectionInfo",
     "StoreLimits",
-    "pointer",
     "store_root",
 ]

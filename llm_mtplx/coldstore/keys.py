@@ -60,11 +60,6 @@ def unpack_ids(packed: bytes) -> list[int]:
     return ids.tolist()
 
 
-def pointer(fingerprint: str, ids: Sequence[int]) -> str:
-    """The name, in hex, of the checkpoint at the end of a line: what a caller may keep of it."""
-    return Chain(fingerprint, ids).checkpoint(len(ids)).hex()
-
-
 class Chain:
     """The keys of one line of ids, computed as far as they are asked for.
 
@@ -90,9 +85,19 @@ class Chain:
             self._keys.append(block_key(self._keys[-1], self.packed(at, at + BLOCK)))
         return self._keys[blocks]
 
+    def keys_before(self, position: int) -> tuple[bytes, ...]:
+        """The keys of the whole blocks before ``position``."""
+        blocks = position // BLOCK
+        self.key(blocks)
+        return tuple(self._keys[1 : blocks + 1])
+
     def checkpoint(self, position: int) -> bytes:
         blocks = position // BLOCK
         return checkpoint_key(self.key(blocks), self.packed(blocks * BLOCK, position))
+
+    def pointer(self, position: int) -> str:
+        """The name, in hex, of the checkpoint at ``position``: what a caller may keep of it."""
+        return self.checkpoint(position).hex()
 
     def packed(self, start: int, end: int) -> bytes:
         if not 0 <= start <= end <= len(self):

@@ -70,8 +70,7 @@ class Save:
     ``prefix`` shared with others, or a rung of a ``ladder``.
     """
 
-    fingerprint: str
-    ids: Sequence[int]  # of the whole line, at least as far as what is saved
+    chain: Chain  # of the line, at least as far as what is saved; made once for all its saves
     blocks: Sequence[BlockRows] = ()
     checkpoint: CheckpointState | None = None
     conversation: str | None = None
@@ -80,12 +79,12 @@ class Save:
     def check(self) -> None:
         """Raise ValueError where the caller contradicts itself."""
         for rows in self.blocks:
-            if rows.start % BLOCK or not 0 <= rows.start <= len(self.ids) - BLOCK:
-                raise ValueError(f"no whole block of {len(self.ids)} ids starts at {rows.start}")
+            if rows.start % BLOCK or not 0 <= rows.start <= len(self.chain) - BLOCK:
+                raise ValueError(f"no whole block of {len(self.chain)} ids starts at {rows.start}")
             _check_sections(rows.sections)
         if self.checkpoint is not None:
-            if not 0 < self.checkpoint.position <= len(self.ids):
-                raise ValueError(f"no position {self.checkpoint.position} in {len(self.ids)} ids")
+            if not 0 < self.checkpoint.position <= len(self.chain):
+                raise ValueError(f"no position {self.checkpoint.position} in {len(self.chain)} ids")
             _check_sections(self.checkpoint.sections)
 
 

@@ -106,14 +106,13 @@ class ColdStore:
         reason = misses[0].reason if misses else found.reason
         return Restored(found.position, nbytes, reason, tuple(misses))
 
-    def missing(self, fingerprint: str, ids: Sequence[int]) -> list[int]:
-        """Starts of the whole blocks of ``ids`` that are neither stored nor queued.
+    def missing(self, chain: Chain) -> list[int]:
+        """Starts of the whole blocks of a line that are neither stored nor queued.
 
         Only these are worth handing to `save`. All of them where the manifest is busy, none
         where the store cannot be written.
         """
         self._mine()
-        chain = Chain(fingerprint, ids)
         keys = {chain.key(i + 1): i * BLOCK for i in range(chain.whole_blocks)}
         try:
             self._root.check()
@@ -135,7 +134,7 @@ class ColdStore:
         """
         save.check()
         self._mine()
-        chain = Chain(save.fingerprint, save.ids)
+        chain = save.chain
         files = deque(
             NewFile(wanted_block(chain, rows.start // BLOCK), rows.sections) for rows in save.blocks
         )
@@ -146,15 +145,19 @@ class ColdStore:
             if save.conversation is not None:
                 entry = Entry(
                     conversation=save.conversation,
-                    fingerprint=save.fingerprint,
+                    fingerprint=chain.fingerprint,
                     checkpoint=wanted.key.hex(),
                     position=wanted.end,
                     role=save.role,
                     created=int(time.time()),
                 )
-        end = save.checkpoint.position if save.checkpoint is not None else len(save.ids)
-        line = tuple(chain.key(i + 1) for i in range(end // BLOCK))
-        return self._writer.submit(Job(files, entry, line=line))
+        # What it builds on must not be removed to make room for it.
+        end = max(
+            save.checkpoint.position if save.checkpoint is not None else 0,
+            *(rows.start + BLOCK for rows in save.blocks),
+            0,
+        )
+        return self._writer.submit(Job(files, entry, line=chain.keys_before(end)))
 
     def wait_for_room(self, nbytes: int, timeout: float) -> bool:
         """Wait until a save of ``nbytes`` would not be dropped for those before it."""

@@ -255,6 +255,8 @@ class Turn:
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
                 self._loan.session.checkpoints.append(Checkpoint.of(self.decoder.state))
+            if not self.decoder.state.is_finite():
+                self._saving = iter(())  # the answer will fail, and nothing of it may be kept
             while self._save_block():
                 pass
             if self._cancelled():

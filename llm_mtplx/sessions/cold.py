@@ -19,6 +19,7 @@ import numpy as np
 from ..coldstore import (
     BLOCK,
     BlockRows,
+    Chain,
     CheckpointRole,
     CheckpointState,
     ColdStore,
@@ -43,27 +44,27 @@ STREAM_S = 1.0  # of waiting for the disk at a turn's end, at most
 
 def save_line(
     store: ColdStore,
-    fingerprint: str,
+    chain: Chain,
     state: State,
     checkpoint: Checkpoint,
     conversation: str | None,
     role: CheckpointRole = "tip",
 ) -> None:
-    """Queue what the store lacks of the line up to ``checkpoint``. ``state`` reaches beyond it.
+    """Queue what the store lacks of the line up to ``checkpoint``. ``chain`` and ``state`` may
+    reach beyond it.
 
     More than the queue holds streams through it. Where the disk is too slow for that the rest is
     left to the next turn, so that the next prompt need not wait.
     """
-    ids = state.ids[: checkpoint.position]
+    position = checkpoint.position
     patience = STREAM_S
-    for queued in save_blocks(store, fingerprint, ids, state, STREAM_S / 10):
+    for queued in save_blocks(store, chain, state, position, STREAM_S / 10):
         patience -= 0 if queued else STREAM_S / 10
         if patience <= 0:
             logger.info("the disk is too slow: the rest is left to the next turn")
             return
-    whole = checkpoint.position // BLOCK * BLOCK
     sections = [
-        *_rows(state, whole, checkpoint.position),
+        *_rows(state, position // BLOCK * BLOCK, position),
         *(
             _whole_section(f"recurrent {layer}.{slot}", array)
             for layer, arrays in enumerate(checkpoint.recurrent)
@@ -72,27 +73,28 @@ def save_line(
         _whole_section("hidden", checkpoint.hidden),
     ]
     store.wait_for_room(sum(section.nbytes for section in sections), patience)
-    saved = CheckpointState(checkpoint.position, sections)
-    store.save(Save(fingerprint, ids, [], saved, conversation, role))
+    store.save(Save(chain, [], CheckpointState(position, sections), conversation, role))
 
 
 def save_blocks(
-    store: ColdStore, fingerprint: str, ids: Sequence[int], state: State, wait_s: float = 0.0
+    store: ColdStore, chain: Chain, state: State, position: int, wait_s: float = 0.0
 ) -> Iterator[bool]:
-    """Queue the whole blocks of ``ids`` that the store lacks, one at each step.
+    """Queue the whole blocks before ``position`` that the store lacks, one at each step.
 
     A step gives False where there is nothing to do yet: the state has not come to the end of the
     next block, or there was no room for it for ``wait_s`` seconds.
     """
-    for start in store.missing(fingerprint, ids):
+    for start in store.missing(chain):
         end = start + BLOCK
+        if end > position:
+            return
         while state.position < end:
             yield False
         rows = BlockRows(start, _block_sections(state, start))
         nbytes = sum(section.nbytes for section in rows.sections)
         while not store.wait_for_room(nbytes, wait_s):
             yield False
-        store.save(Save(fingerprint, ids[:end], [rows]))
+        store.save(Save(chain, [rows]))
         yield True
 
 

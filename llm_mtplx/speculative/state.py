@@ -85,6 +85,10 @@ class State:
             if isinstance(cache, GrowingKVCache):
                 cache.reserve()
 
+    def is_finite(self) -> bool:
+        """Whether the last hidden row is; NaN and infinity go on into every later one."""
+        return self.hidden is None or bool(mx.isfinite(self.hidden).all().item())
+
     def arrays(self) -> list[mx.array]:
         """All arrays of the state, for evaluation."""
         found = [] if self.hidden is None else [self.hidden]

@@ -22,7 +22,6 @@ from llm_mtplx.coldstore import (
     Header,
     Save,
     Section,
-    pointer,
 )
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
@@ -61,7 +60,7 @@ def tokens(count: int, seed: int) -> list[int]:
 def save_of(ids: list[int], starts: list[int], block: list[Section], conversation: str) -> Save:
     tail = len(ids) % BLOCK
     state = CheckpointState(len(ids), [*(kv(tail) if tail else []), *recurrent()])
-    return Save(FINGERPRINT, ids, [BlockRows(s, block) for s in starts], state, conversation)
+    return Save(Chain(FINGERPRINT, ids), [BlockRows(s, block) for s in starts], state, conversation)
 
 
 @contextmanager
@@ -117,7 +116,7 @@ def saving_and_reading(cache_dir: Path, count: int) -> None:
     block = kv(BLOCK)
     ids = tokens(count, 1)
     store = ColdStore(cache_dir)
-    starts = store.missing(FINGERPRINT, ids)
+    starts = store.missing(Chain(FINGERPRINT, ids))
     first = save_of(ids, starts, block, "one")
     nbytes = sum(s.nbytes for s in block) * len(starts)
     nbytes += sum(s.nbytes for s in first.checkpoint.sections) if first.checkpoint else 0
@@ -152,9 +151,9 @@ def saving_and_reading(cache_dir: Path, count: int) -> None:
     plain.unlink()
     before = store.report()
     with timed(f"the exact ids of {count} tokens, from the headers"):
-        assert store.ids(FINGERPRINT, pointer(FINGERPRINT, ids)) == ids
+        assert store.ids(FINGERPRINT, Chain(FINGERPRINT, ids).pointer(len(ids))) == ids
     longer = [*ids, *tokens(300, 2)]
-    turn = save_of(longer, store.missing(FINGERPRINT, longer), block, "one")
+    turn = save_of(longer, store.missing(Chain(FINGERPRINT, longer)), block, "one")
     with timed("a turn of +300 tokens, until it is all on disk"):
         store.save(turn)
         store.flush(600)
@@ -197,7 +196,7 @@ def looking_up(cache_dir: Path, conversations: int = 100, length: int = 100_000)
         with timed("  conversations, for status"):
             store.report()
         with timed("  which blocks are missing, all known"):
-            assert store.missing(FINGERPRINT, known) == []
+            assert store.missing(Chain(FINGERPRINT, known)) == []
         store.close(60)
 
 

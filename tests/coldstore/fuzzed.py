@@ -18,6 +18,7 @@ import mlx.core as mx
 import numpy as np
 
 from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reasons import StoreError
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.upkeep import Upkeep
@@ -155,19 +156,34 @@ class Turns:
         state = self.cold[0].state
         for position, role in ((200, "prefix"), (400, "tip"), (600, "tip")):
             checkpoint = self.checkpoints[position]
-            save_line(store, FINGERPRINT, state, checkpoint, "talk", role)  # type: ignore[arg-type]
+            chain = Chain(FINGERPRINT, state.ids)
+            save_line(store, chain, state, checkpoint, "talk", role)  # type: ignore[arg-type]
         assert store.flush(WAIT)
         assert store.compact(-1e6).files
         branch = Decoder(self.trunk, self.head, Sampling())
         for _ in branch.prefill(self.other, [200]):
             pass
         shared = self.checkpoints[200]
-        save_line(store, FINGERPRINT, branch.state, shared, "other", "prefix")
-        save_line(store, FINGERPRINT, branch.state, Checkpoint.of(branch.state), "other")
+        save_line(
+            store, Chain(FINGERPRINT, branch.state.ids), branch.state, shared, "other", "prefix"
+        )
+        save_line(
+            store,
+            Chain(FINGERPRINT, branch.state.ids),
+            branch.state,
+            Checkpoint.of(branch.state),
+            "other",
+        )
         foreign = Decoder(self.other_trunk, self.other_head, Sampling())
         for _ in foreign.prefill(self.prompts[0][:300]):
             pass
-        save_line(store, OTHERS, foreign.state, Checkpoint.of(foreign.state), "third")
+        save_line(
+            store,
+            Chain(OTHERS, foreign.state.ids),
+            foreign.state,
+            Checkpoint.of(foreign.state),
+            "third",
+        )
         assert store.flush(WAIT)
         if variant == "closed":
             assert store.close(WAIT)

@@ -21,6 +21,7 @@ from llm_mtplx.coldstore import (
     SectionInfo,
     StoreLimits,
 )
+from llm_mtplx.coldstore.keys import Chain
 
 FINGERPRINT = "model-a"
 ROW = 16  # bytes, half of them keys and half values
@@ -86,8 +87,7 @@ def save_of(
     starts = range(0, whole, BLOCK) if blocks is None else blocks
     state = Section("state", "float32", (3, 5), [state_of(ids)])
     return Save(
-        fingerprint,
-        ids,
+        Chain(fingerprint, ids),
         [BlockRows(at, kv_sections(rows[at : at + BLOCK])) for at in starts],
         CheckpointState(len(ids), [*kv_sections(rows[whole:]), state]) if checkpoint else None,
         conversation,
@@ -96,7 +96,7 @@ def save_of(
 
 def write(store: ColdStore, ids: Sequence[int], conversation: str | None = "talk") -> None:
     """Save what is missing of a line, as a turn does, and wait for it."""
-    missing = store.missing(FINGERPRINT, ids)
+    missing = store.missing(Chain(FINGERPRINT, ids))
     assert store.save(save_of(ids, conversation, missing)) is None
     assert store.flush(WAIT)
 

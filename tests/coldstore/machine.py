@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 )
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits
-from llm_mtplx.coldstore.keys import pointer
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reasons import StoreError
 from llm_mtplx.coldstore.root import StoreRoot
 
@@ -44,7 +44,7 @@ LINES: list[Line] = [
     for length in (common + 1, common + 40, BLOCK, BLOCK + 1, 2 * BLOCK + 20)
     if length > common
 ]
-POINTERS = {line: pointer(FINGERPRINT, line) for line in LINES}
+POINTERS = {line: Chain(FINGERPRINT, line).pointer(len(line)) for line in LINES}
 # Nothing that was ever used is too old; the directory is walked by `collect_garbage` alone.
 LIMITS = StoreLimits(free_floor_bytes=0, grace_s=1e9, reconcile_every_s=1e12)
 STEPS = 18  # of the longest save
@@ -83,7 +83,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(line=lines, name=conversations)
     def save(self, line: Line, name: str) -> None:
         self._step("save")
-        missing = self.store.missing(FINGERPRINT, line)
+        missing = self.store.missing(Chain(FINGERPRINT, line))
         assert self.store.save(save_of(line, name, missing)) is None
         assert self.store.flush(WAIT)
         self.model.save(line, name, self.now)
@@ -156,7 +156,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         def child() -> None:
             store = ColdStore(self.cache_dir, LIMITS, killer(at))
-            store.save(save_of(line, name, store.missing(FINGERPRINT, line)))
+            store.save(save_of(line, name, store.missing(Chain(FINGERPRINT, line))))
             assert store.flush(WAIT)
 
         assert in_child(child) in (0, -9)

@@ -120,7 +120,7 @@ def test_what_would_not_shrink_is_looked_at_once(tmp_path: Path) -> None:
     state = Section("state", "float32", (4,), [bytes(16)])
     with opened(tmp_path) as store:
         checkpoint = CheckpointState(BLOCK, [state])
-        store.save(Save(FINGERPRINT, ids, [BlockRows(0, [noise])], checkpoint, "talk"))
+        store.save(Save(Chain(FINGERPRINT, ids), [BlockRows(0, [noise])], checkpoint, "talk"))
         assert store.flush(WAIT)
         inode = files(tmp_path, "*.kv")[0].stat().st_ino
         assert store.compact(ALL).kept == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.coldstore import BLOCK
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reasons import StoreError
 
 from .lines import FINGERPRINT, Memory, files, flip_last, opened, restore, save_of, tokens, write
@@ -222,10 +223,10 @@ def test_a_bad_file_whose_row_cannot_be_removed(
         monkeypatch.setattr(store._manifest, "drop", busy)
         assert restore(store, IDS)[0].position == 300
         assert store.lookup(FINGERPRINT, IDS).position == 300
-        assert store.missing(FINGERPRINT, IDS) == [BLOCK]
+        assert store.missing(Chain(FINGERPRINT, IDS)) == [BLOCK]
         write(store, IDS)
         assert restore(store, IDS)[0].position == 800
-        assert store.missing(FINGERPRINT, IDS) == []
+        assert store.missing(Chain(FINGERPRINT, IDS)) == []
 
 
 def test_a_directory_or_a_link_in_place_of_a_folder(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ def test_what_came_into_use_after_the_report_stays(littered: Path) -> None:
     assert "evicted_states" in found(report)
     interrupted = tokens(2 * BLOCK, seed=4)
     with opened(littered) as store:
-        assert store.missing(FINGERPRINT, interrupted) == []
+        assert store.missing(Chain(FINGERPRINT, interrupted)) == []
         save_turn(store, [*interrupted, 7], "went on")
         restore(store, OTHER)
         save_turn(store, tokens(300, seed=5), "a fork")

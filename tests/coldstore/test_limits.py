@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
 
@@ -24,7 +25,7 @@ MARGIN = 8_000  # headers count at most, before they are written
 
 def write(store: ColdStore, ids: list[int], name: str) -> dict[str, int]:
     """Save as a turn does; how many saves were dropped so far, by reason."""
-    store.save(save_of(ids, name, store.missing(FINGERPRINT, ids)))
+    store.save(save_of(ids, name, store.missing(Chain(FINGERPRINT, ids))))
     assert store.flush(WAIT)
     return store.report().drops
 
@@ -208,7 +209,7 @@ def test_the_only_copy_stays_until_its_successor_is_in(tmp_path: Path, clock: Cl
     cap = on_disk(tmp_path / "all") - first.stat().st_size + 2500
     gate = Gate("temp_synced")
     store = ColdStore(tmp_path, StoreLimits(max_bytes=cap), gate)
-    store.save(save_of(turns[2], blocks=store.missing(FINGERPRINT, turns[2])))
+    store.save(save_of(turns[2], blocks=store.missing(Chain(FINGERPRINT, turns[2]))))
     assert gate.reached.wait(WAIT)
     assert restore(store, turns[2])[0].position == 600  # the newest there is
     assert restore(store, turns[0])[0].position == 0  # an older one made room
@@ -228,7 +229,7 @@ def test_blocks_that_a_save_builds_on_do_not_make_room_for_it(tmp_path: Path, cl
         save_turn(store, old, "old")
         age(tmp_path, clock)
         clock.now += 2 * HOUR
-        missing = store.missing(FINGERPRINT, fork)
+        missing = store.missing(Chain(FINGERPRINT, fork))
         assert missing == []
         used = on_disk(tmp_path)
     with opened(tmp_path, max_bytes=used + 10) as store:
@@ -245,7 +246,7 @@ def test_a_state_is_not_committed_over_blocks_that_were_removed(tmp_path: Path) 
     with opened(tmp_path) as store:
         save_turn(store, IDS[:600], "old")
     store = ColdStore(tmp_path, failpoint=gate)
-    missing = store.missing(FINGERPRINT, IDS)
+    missing = store.missing(Chain(FINGERPRINT, IDS))
     assert missing == []
     store.save(save_of(IDS, "new", missing))
     assert gate.reached.wait(WAIT)

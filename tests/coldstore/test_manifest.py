@@ -191,7 +191,7 @@ def test_a_manifest_held_by_another_process_is_a_miss(tmp_path: Path) -> None:
         with opened(tmp_path, busy_s=0.0, write_busy_s=0.0) as store:
             found = store.lookup(FINGERPRINT, ONE)
             assert (found.position, found.reason) == (0, "store_busy")
-            assert store.missing(FINGERPRINT, ONE) == [0, 256]
+            assert store.missing(Chain(FINGERPRINT, ONE)) == [0, 256]
             store.save(save_of(ONE))
             assert store.flush(WAIT)
             assert store.report().drops == {"store_busy": 1}
@@ -271,7 +271,7 @@ def test_a_manifest_that_seems_read_only_is_replaced(tmp_path: Path) -> None:
     with opened(tmp_path) as store:
         assert restore(store, ONE)[0].position == 700
         write(store, tokens(300, seed=5), "three")
-        store.missing(FINGERPRINT, ONE)
+        store.missing(Chain(FINGERPRINT, ONE))
         assert store.reconciled(WAIT)
         write(store, tokens(300, seed=5), "three")
         for ids in (ONE, TWO, tokens(300, seed=5)):
@@ -343,7 +343,7 @@ def test_a_directory_that_is_not_this_store_is_left_alone(
         (root / name).write_text(text)
     with opened(tmp_path) as store:
         assert store.lookup(FINGERPRINT, ONE).reason == reason
-        assert store.missing(FINGERPRINT, ONE) == []
+        assert store.missing(Chain(FINGERPRINT, ONE)) == []
         store.save(save_of(ONE))
         assert store.flush(WAIT)
         assert store.report().drops == {reason: 1}

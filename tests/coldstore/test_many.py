@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits, store_root
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reader import OpenFile, read_head
 from llm_mtplx.coldstore.reasons import StoreError
 from llm_mtplx.coldstore.upkeep import Upkeep
@@ -71,7 +72,7 @@ def go_on(cache_dir: Path, number: int, counted: Path) -> None:
         seed = 1000 * number + 10 * turn
         ids = [*lines.get(name, SYSTEM), *tokens(draw.randrange(30, 400), seed)]
         restore(store, ids)
-        missing = store.missing("model-a", ids)
+        missing = store.missing(Chain("model-a", ids))
         assert store.save(save_of(ids, name, missing)) is None
         assert store.flush(WAIT)
         drops = store.report().drops
@@ -241,7 +242,7 @@ def test_every_file_of_a_store_spoiled_one_by_one(saved: Path, name: str) -> Non
 def save_and_check(store: ColdStore) -> None:
     """One save may be lost in finding a damaged manifest out."""
     for _ in range(2):
-        store.save(save_of(tokens(700), "talk", store.missing("model-a", tokens(700))))
+        store.save(save_of(tokens(700), "talk", store.missing(Chain("model-a", tokens(700)))))
         assert store.flush(WAIT)
         assert store.reconciled(WAIT)
     assert restore(store, tokens(700))[0].position == 700
@@ -277,7 +278,7 @@ def test_no_byte_of_the_manifest_can_do_harm(saved: Path, changes: list[tuple[in
                 restore(store, tokens(700), needs_checkpoint=False)
                 store.tips("talk")
                 store.report()
-                store.missing("model-a", tokens(700))
+                store.missing(Chain("model-a", tokens(700)))
                 assert store.reconciled(WAIT)
                 assert {p: p.read_bytes() for p in files(copy)} == before
         with opened(copy) as store:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.schema import UnreadableManifest, check_schema
@@ -127,5 +128,5 @@ def test_migrations_that_lead_nowhere(tmp_path: Path) -> None:
         store.lookup(FINGERPRINT, IDS)
         assert store.reconciled(WAIT)
         assert restore(store, IDS)[0].position == len(IDS)
-        assert store.missing(FINGERPRINT, IDS) == []
+        assert store.missing(Chain(FINGERPRINT, IDS)) == []
         assert store.compact(-1e6).finished

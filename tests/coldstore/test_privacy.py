@@ -170,7 +170,7 @@ def test_a_file_announced_by_a_living_writer_is_left_to_it(tmp_path: Path) -> No
         assert [path.stem for path in files(tmp_path, "*.kv")] == [
             Chain(FINGERPRINT, TWO).key(3).hex()
         ]
-        assert other.missing(FINGERPRINT, TWO) == [0, BLOCK]
+        assert other.missing(Chain(FINGERPRINT, TWO)) == [0, BLOCK]
         write(other, TWO, "two")
         assert restore(other, TWO)[0].position == len(TWO)
         assert other.close(WAIT)

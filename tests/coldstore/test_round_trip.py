@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from llm_mtplx.coldstore import BLOCK, BlockRows, CheckpointState, Save, Section, pointer
+from llm_mtplx.coldstore import BLOCK, BlockRows, CheckpointState, Save, Section
+from llm_mtplx.coldstore.keys import Chain
 
 from .lines import FINGERPRINT, Memory, files, opened, restore, save_of, tokens, write
 
@@ -87,11 +88,11 @@ def test_only_what_is_new_is_written(tmp_path: Path) -> None:
 def test_a_stored_block_is_not_asked_for_again_while_it_waits(tmp_path: Path) -> None:
     ids = tokens(3 * BLOCK)
     with opened(tmp_path) as store:
-        assert store.missing(FINGERPRINT, ids) == [0, BLOCK, 2 * BLOCK]
+        assert store.missing(Chain(FINGERPRINT, ids)) == [0, BLOCK, 2 * BLOCK]
         store.save(save_of(ids, blocks=[BLOCK], checkpoint=False))
-        assert store.missing(FINGERPRINT, ids) == [0, 2 * BLOCK]
+        assert store.missing(Chain(FINGERPRINT, ids)) == [0, 2 * BLOCK]
         store.flush(10)
-        assert store.missing(FINGERPRINT, ids) == [0, 2 * BLOCK]
+        assert store.missing(Chain(FINGERPRINT, ids)) == [0, 2 * BLOCK]
 
 
 def test_deeper_than_asks_for_more_than_there_is_in_ram(tmp_path: Path) -> None:
@@ -110,7 +111,7 @@ def test_the_ids_of_a_conversation_can_be_told(tmp_path: Path) -> None:
         told = [store.ids(FINGERPRINT, tip.checkpoint) for tip in store.tips("talk")]
         assert sorted(told, key=len) == [ids[:5], ids[:BLOCK], ids]
         tip = store.tips("talk")[0].checkpoint
-        assert pointer(FINGERPRINT, store.ids(FINGERPRINT, tip)) == tip
+        assert Chain(FINGERPRINT, told := store.ids(FINGERPRINT, tip)).pointer(len(told)) == tip
         assert store.ids("model-b", tip) == "not_found"
         assert store.ids(FINGERPRINT, "../" * 4) == "not_found"
         assert store.tips("nobody") == []
@@ -125,7 +126,12 @@ def test_a_block_of_many_small_buffers(tmp_path: Path) -> None:
     state = Section("s", "uint8", (0,), [])
     with opened(tmp_path) as store:
         store.save(
-            Save(FINGERPRINT, ids, [BlockRows(0, [rows])], CheckpointState(BLOCK, [state]), "c")
+            Save(
+                Chain(FINGERPRINT, ids),
+                [BlockRows(0, [rows])],
+                CheckpointState(BLOCK, [state]),
+                "c",
+            )
         )
         assert store.flush(10)
         target = [bytearray(len(piece)) for piece in pieces]
@@ -141,10 +147,10 @@ def test_a_caller_that_contradicts_itself_is_told(tmp_path: Path) -> None:
     ids = tokens(BLOCK + 1)
     with opened(tmp_path) as store:
         for save in [
-            Save("m", ids, [BlockRows(0, [short])]),
-            Save("m", ids, [BlockRows(1, [fine])]),
-            Save("m", ids, [BlockRows(BLOCK, [fine])]),
-            Save("m", ids, (), CheckpointState(len(ids) + 1, [fine])),
+            Save(Chain("m", ids), [BlockRows(0, [short])]),
+            Save(Chain("m", ids), [BlockRows(1, [fine])]),
+            Save(Chain("m", ids), [BlockRows(BLOCK, [fine])]),
+            Save(Chain("m", ids), (), CheckpointState(len(ids) + 1, [fine])),
         ]:
             with pytest.raises(ValueError):
                 store.save(save)

@@ -71,7 +71,7 @@ def test_both_directions_and_one_line_of_what_was_done(
     with opened(aged) as store:
         assert restore(store, tokens(600, seed=2))[0].position == 600
         assert store.lookup(FINGERPRINT, IDS, needs_checkpoint=False).position == 256
-        assert store.missing(FINGERPRINT, IDS) == [256]
+        assert store.missing(Chain(FINGERPRINT, IDS)) == [256]
 
 
 def test_below_the_floor_of_free_disk_no_entry_is_written_again(aged: Path) -> None:

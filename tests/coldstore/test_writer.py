@@ -10,6 +10,7 @@ import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
 from llm_mtplx.coldstore.entries import read_entry
+from llm_mtplx.coldstore.keys import Chain
 
 from .lines import FINGERPRINT, WAIT, files, in_child, killer, opened, restore, save_of, tokens
 from .lines import write as save_turn
@@ -67,7 +68,7 @@ def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
     gate.opened.set()
     assert store.flush(WAIT)
     assert store.report().pending_bytes == 0
-    assert store.missing(FINGERPRINT, IDS) == []
+    assert store.missing(Chain(FINGERPRINT, IDS)) == []
     assert store.close(WAIT)
 
 
@@ -96,7 +97,7 @@ def test_flush_and_close_give_up_after_the_stated_time(tmp_path: Path) -> None:
     assert store.report().drops == {"closed": 3}
     assert store.report().pending_bytes == 0
     with opened(tmp_path) as again:
-        assert again.missing(FINGERPRINT, IDS) == [BLOCK]
+        assert again.missing(Chain(FINGERPRINT, IDS)) == [BLOCK]
         assert again.report().announced == 0
     assert not files(tmp_path, ".*")
 
@@ -238,7 +239,7 @@ def test_what_was_committed_before_a_kill_is_not_written_again(tmp_path: Path) -
 
     assert in_child(child) == -9
     with opened(tmp_path) as store:
-        assert store.missing(FINGERPRINT, IDS) == []
+        assert store.missing(Chain(FINGERPRINT, IDS)) == []
         save_turn(store, IDS)
         assert store.report().written_files == 2  # checkpoint and entry
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore
@@ -9,6 +10,7 @@ from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.engine.protocol import Event, Progress, Request
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.errors import EngineError
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.keeper import Keeper
 from llm_mtplx.speculative import decoder
@@ -93,3 +95,23 @@ def test_what_is_not_to_be_kept_is_not_written(
     turn.keep()
     store.close(10)
     assert not store.path.exists()
+
+
+def test_rows_that_are_not_finite_are_never_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decoder, "OPS_CHUNK", 64)
+    model = small_model()
+    store = ColdStore(tmp_path)
+    memory = keeper(model, Bank(LIMITS, lambda: 0.0), store)
+    turn = asked(model, memory, lambda event: None)
+    # Not a number from this position on.
+    turn.prompt[BLOCK + 10] = poisoned = len(model.tokenizer.token_bytes) - 1
+    embedding = model.trunk.model.language_model.model.embed_tokens
+    rows = mx.arange(embedding.weight.shape[0])[:, None] == poisoned
+    embedding.weight = mx.where(rows, mx.nan, embedding.weight)
+    with pytest.raises(EngineError, match="not finite"):
+        turn.run()
+    assert store.flush(30)
+    assert store.report().blocks == 1
+    store.close(10)

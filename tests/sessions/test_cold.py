@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from llm_mtplx.coldstore import ColdStore, StoreLimits, ladder
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.engine.protocol import Finished
 from llm_mtplx.sessions.bank import Bank
@@ -409,7 +410,9 @@ def test_states_survive_bit_for_bit(
     decoder = Decoder(trunk, head, Sampling())
     list(decoder.prefill(IDS[:position]))
     store = ColdStore(tmp_path)
-    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    save_line(
+        store, Chain("f", decoder.state.ids), decoder.state, Checkpoint.of(decoder.state), "c"
+    )
     assert store.flush(TIMEOUT_S)
     found = store.lookup("f", IDS)
     assert found.position == position
@@ -438,10 +441,10 @@ def test_lines_that_part_near_the_edge_of_a_block(
     early = Decoder(trunk, head, Sampling())
     list(early.prefill(IDS[:200]))
     at_200 = named_arrays(early.state)
-    save_line(store, "f", early.state, Checkpoint.of(early.state), "c")
+    save_line(store, Chain("f", early.state.ids), early.state, Checkpoint.of(early.state), "c")
     list(early.prefill(IDS[200:300]))
     at_300 = named_arrays(early.state)
-    save_line(store, "f", early.state, Checkpoint.of(early.state), "c")
+    save_line(store, Chain("f", early.state.ids), early.state, Checkpoint.of(early.state), "c")
     assert store.flush(TIMEOUT_S)
     other = [*IDS[:shared], *((token + 1) % 64 for token in IDS[shared:400])]
     read, _ = read_line(store, store.lookup("f", other), other, State.empty(trunk, head))
@@ -456,11 +459,15 @@ def test_a_turn_writes_only_what_is_new(tiny: Tiny, tmp_path: Path) -> None:
     decoder = Decoder(trunk, head, Sampling())
     store = ColdStore(tmp_path)
     list(decoder.prefill(IDS[:300]))
-    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    save_line(
+        store, Chain("f", decoder.state.ids), decoder.state, Checkpoint.of(decoder.state), "c"
+    )
     assert store.flush(TIMEOUT_S)
     first = store.report().written_bytes
     list(decoder.prefill(IDS[300:310]))
-    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    save_line(
+        store, Chain("f", decoder.state.ids), decoder.state, Checkpoint.of(decoder.state), "c"
+    )
     assert store.flush(TIMEOUT_S)
     report = store.report()
     assert report.blocks == 1
@@ -478,16 +485,16 @@ def test_more_than_the_queue_holds_is_written_over_several_turns(
     gate = Gate("announced")
     store = ColdStore(tmp_path, StoreLimits(backlog_bytes=1), gate)
     state = prefilled.state
-    save_line(store, "f", state, Checkpoint.of(state), "c")
+    save_line(store, Chain("f", state.ids), state, Checkpoint.of(state), "c")
     assert gate.reached.wait(TIMEOUT_S)
     waiting = store.report().pending_bytes
     gate.opened.set()
     assert store.flush(TIMEOUT_S)
     assert store.report().blocks == 1
     assert store.report().nbytes >= waiting > 0
-    assert store.missing("f", IDS[:512]) == [256]
+    assert store.missing(Chain("f", IDS[:512])) == [256]
     monkeypatch.setattr("llm_mtplx.sessions.cold.STREAM_S", TIMEOUT_S)
-    save_line(store, "f", state, Checkpoint.of(state), "c")
+    save_line(store, Chain("f", state.ids), state, Checkpoint.of(state), "c")
     assert store.flush(TIMEOUT_S)
     assert store.lookup("f", IDS).position == 520
     assert store.report().drops == {}
@@ -503,7 +510,7 @@ def test_saving_keeps_no_view_of_what_goes_on_being_written(tiny: Tiny, tmp_path
     started = []
     store = ColdStore(tmp_path, failpoint=started.append)
     checkpoint = Checkpoint.of(decoder.state)
-    save_line(store, "f", decoder.state, checkpoint, "c")
+    save_line(store, Chain("f", decoder.state.ids), decoder.state, checkpoint, "c")
     decoder.state.cache[-1].trim(50)
     list(decoder.prefill(IDS[200:250]))
     assert store.flush(TIMEOUT_S)

@@ -8,7 +8,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from llm_mtplx.coldstore import BLOCK, ColdStore
+from llm_mtplx.coldstore import BLOCK, ColdStore, keys
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.session import Checkpoint, Session
@@ -60,7 +61,7 @@ def store(tmp_path: Path) -> Iterator[ColdStore]:
 
 
 def saved(store: ColdStore, state: State) -> None:
-    save_line(store, "f", state, Checkpoint.of(state), "c")
+    save_line(store, Chain("f", state.ids), state, Checkpoint.of(state), "c")
     assert store.flush(TIMEOUT_S)
 
 
@@ -165,7 +166,9 @@ def test_handing_a_turn_over_takes_memory_for_its_rows_alone(store: ColdStore) -
         forwarded(state, TURN)
         state.ids[0] = first
         checkpoint = Checkpoint.of(state)
-        taken[blocks] = allocated(lambda s=state, c=checkpoint: save_line(store, "f", s, c, "c"))
+        taken[blocks] = allocated(
+            lambda s=state, c=checkpoint: save_line(store, Chain("f", s.ids), s, c, "c")
+        )
         assert BLOCK * TOKEN_BYTES // 2 <= taken[blocks] <= (TURN + 2 * BLOCK) * TOKEN_BYTES
         assert store.flush(TIMEOUT_S)
     # Ten times the session: its ids and keys, none of its rows.
@@ -178,3 +181,24 @@ def test_restoring_takes_the_states_own_memory(store: ColdStore) -> None:
     nbytes = state.position * TOKEN_BYTES + Checkpoint.of(state).nbytes
     ids = state.ids
     assert allocated(lambda: restored(store, ids)) <= 1.15 * nbytes
+
+
+def test_a_line_is_hashed_once_however_many_blocks_are_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A save takes a chain of keys and a range; hashing anew for each block costs the square."""
+    hashed: list[int] = []
+    original = keys.block_key
+
+    def counted(parent: bytes, ids: bytes) -> bytes:
+        hashed.append(1)
+        return original(parent, ids)
+
+    monkeypatch.setattr(keys, "block_key", counted)
+    store = ColdStore(tmp_path)
+    blocks = 12
+    state = forwarded(empty(), blocks * BLOCK + 5)
+    save_line(store, Chain("f", state.ids), state, Checkpoint.of(state), "c")
+    assert len(hashed) == blocks
+    assert store.flush(TIMEOUT_S)
+    store.close(TIMEOUT_S)

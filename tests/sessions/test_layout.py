@@ -9,6 +9,7 @@ import pytest
 
 from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.coldstore.format import Header, SectionInfo, decode_head, encode_head
+from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.sessions import cold
 from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.session import Checkpoint
@@ -135,7 +136,9 @@ def rewrite(path: Path, change: Change) -> None:
 
 def saved(cache_dir: Path, decoder: Decoder) -> None:
     store = ColdStore(cache_dir)
-    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    save_line(
+        store, Chain("f", decoder.state.ids), decoder.state, Checkpoint.of(decoder.state), "c"
+    )
     assert store.flush(TIMEOUT_S)
     assert store.close(TIMEOUT_S)
 
@@ -153,7 +156,9 @@ def test_another_layout_is_refused_and_healed(
     read, reason = read_line(store, store.lookup("f", IDS), IDS, State.empty(*tiny))
     assert (read, reason) == (None, "layout_refused")
     assert not path.exists()
-    save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
+    save_line(
+        store, Chain("f", decoder.state.ids), decoder.state, Checkpoint.of(decoder.state), "c"
+    )
     assert store.flush(TIMEOUT_S)
     assert path.read_bytes() == before
     read, reason = read_line(store, store.lookup("f", IDS), IDS, State.empty(*tiny))

@@ -31,6 +31,7 @@ def ssd_session_cache(report: Report) -> dict[str, Any]:
         "physical_bytes": report.nbytes,
         "blocks": report.blocks,
         "checkpoints": report.checkpoints,
+        "unnamed_states": report.unnamed_states,
         "other_bytes": report.other_bytes,
         "max_bytes": report.max_bytes,
         "effective_max_bytes": report.cap_bytes,

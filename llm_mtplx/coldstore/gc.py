@@ -36,6 +36,7 @@ class GcPlan:
     path: str
     conversations: int
     entries: int
+    unnamed_states: int  # that belong to no conversation
     seen: Seen  # the directory, walked
     pending_writes: int  # announced by processes that live
     dead_writers: tuple[str, ...]
@@ -77,6 +78,7 @@ class GcPlan:
             "dir": self.path,
             "conversations": self.conversations,
             "entries": self.entries,
+            "unnamed_states": self.unnamed_states,
             "files": self.seen.files,
             "file_bytes": self.seen.nbytes,
             "disk_bytes": self.seen.disk_bytes,
@@ -138,6 +140,7 @@ class Collector:
             path=str(self._root.path),
             conversations=len({entry.conversation for entry in graph.entries}),
             entries=len(graph.entries),
+            unnamed_states=len(graph.unnamed()),
             seen=seen,
             pending_writes=sum(writer not in dead for _, writer in announced),
             dead_writers=tuple(sorted(dead)),

@@ -54,6 +54,12 @@ class Graph:
             row = self.blocks.get(row.parent)
         return chain
 
+    def unnamed(self) -> list[CheckpointRow]:
+        """States that belong to no conversation: those of API clients that give no name, and of
+        warmed beginnings."""
+        named = {bytes.fromhex(entry.checkpoint) for entry in self.entries}
+        return [row for key, row in self.checkpoints.items() if key not in named]
+
     def last_use(self) -> dict[str, int]:
         """By conversation, when one of its checkpoints was last used, seconds since the epoch.
 

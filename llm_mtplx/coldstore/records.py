@@ -150,6 +150,7 @@ class Report:
     conversations: tuple[Conversation, ...] = ()
     blocks: int = 0
     checkpoints: int = 0
+    unnamed_states: int = 0  # of the checkpoints: those that belong to no conversation
     nbytes: int = 0  # of blocks and checkpoints
     other_bytes: int = 0  # files without a row, the index and other versions, as last walked
     max_bytes: int = 0  # configured, or by the machine

@@ -42,6 +42,7 @@ def holdings(root: StoreRoot, manifest: Manifest, limits: StoreLimits) -> Report
         conversations=kept,
         blocks=len(graph.blocks),
         checkpoints=len(graph.checkpoints),
+        unnamed_states=len(graph.unnamed()),
         nbytes=nbytes,
         other_bytes=stored - nbytes,
         max_bytes=room.configured,

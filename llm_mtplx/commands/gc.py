@@ -91,7 +91,8 @@ def _print(plan: GcPlan, done: Removed | None) -> None:
     seen, room = plan.seen, plan.room
     click.echo(
         f"{plan.path}: {plan.conversations} conversations, {plan.entries} entries, "
-        f"{seen.files} files, {size(seen.nbytes)}"
+        f"{plan.unnamed_states} states without a conversation, {seen.files} files, "
+        f"{size(seen.nbytes)}"
     )
     click.echo(
         f"Limit {size(room.cap)}, {size(room.free)} free on the disk; "

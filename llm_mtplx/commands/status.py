@@ -92,7 +92,12 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
             f"{size(each['bytes']):>9}  {used}  {percent(each['hit_rate'])} reused  "
             f"{printable(name)}"
         )
-    if not kept:
+    if report.unnamed_states:
+        click.echo(
+            f"{report.unnamed_states} states belong to no conversation: API clients that give no "
+            "name, and beginnings kept by 'llm mtplx warm'"
+        )
+    elif not kept:
         click.echo("No conversation is kept.")
     if everything.turns:
         rate, reasons = percent(everything.hit_rate).strip(), everything.miss_reasons

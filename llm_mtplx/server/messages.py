@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
@@ -15,8 +15,8 @@ from ..engine.count import count_tokens
 from ..engine.protocol import Event, Finished, Reasoning, Request, Restored, Text, ToolCall
 from ..errors import MtplxError
 from . import tools
-from .body import Body, read
-from .content import Content
+from .body import Body, Foreign, read
+from .content import Content, part_text
 from .errors import ApiError, anthropic_shape, of_turn
 from .gateway import Answer, Gateway, hint
 from .sampling import Sampling
@@ -71,12 +71,34 @@ Blocks = list[
 ]
 
 
+KNOWN = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+
+
 class Message(Body):
     role: Literal["user", "assistant", "system"]
     content: str | Blocks
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_blocks(cls, value: Any, info: ValidationInfo) -> Any:
+        """Other blocks as the text that they hold. What an earlier answer holds besides text,
+        thinking and calls was its maker's own: searches, their results, marks."""
+        if not isinstance(value, dict) or not isinstance(value.get("content"), list):
+            return value
+        blocks = []
+        for block in value["content"]:
+            kind = block.get("type") if isinstance(block, dict) else None
+            if not isinstance(kind, str) or kind in KNOWN:
+                blocks.append(block)
+            elif value.get("role") == "assistant" and kind != "compaction":
+                if info.context is not None:
+                    info.context.add(f"messages.content.{kind}")
+            else:
+                blocks.append({"type": "text", "text": part_text(block, info.context)})
+        return {**value, "content": blocks}
 
-class Tool(Block):
+
+class Function(Block):
     type: Literal["custom"] = "custom"
     name: str
     description: str | None = None
@@ -84,6 +106,12 @@ class Tool(Block):
     strict: bool | None = None  # ignored
     input_examples: Any = None  # ignored
     eager_input_streaming: Any = None  # ignored
+
+
+Tool = Annotated[
+    Annotated[Function, Tag("function")] | Annotated[Foreign, Tag("foreign")],
+    Discriminator(tools.kind_of(("custom",))),
+]
 
 
 class Choice(Body):
@@ -159,13 +187,14 @@ async def count(http: HttpRequest) -> Response:
 def request_of(
     body: Prompt, entry: Entry, max_tokens: int | None = None, stop: tuple[str, ...] = ()
 ) -> Request:
+    declared = tools.functions_of(body.tools)
     functions = [
         tools.Function(name=t.name, description=t.description, parameters=t.input_schema)
-        for t in body.tools
+        for t in declared
     ]
     thinking, effort = body.thinking, body.output_config.effort
     wanted = body.output_config.format
-    if wanted is not None and body.tools:
+    if wanted is not None and declared:
         raise ApiError(400, "'output_config.format' and 'tools' cannot be used together.")
     told = {} if thinking.type == "adaptive" else {"enable_thinking": thinking.type == "enabled"}
     return Request(
@@ -186,10 +215,11 @@ def request_of(
 
 
 def _must_call(body: Prompt) -> tuple[str, ...]:
-    names = [tool.name for tool in body.tools]
+    names = [tool.name for tool in tools.functions_of(body.tools)]
+    foreign = tools.foreign_of(body.tools)
     if isinstance(body.tool_choice, NamedChoice):
-        return tools.must_call(names, body.tool_choice.name)
-    return tools.must_call(names) if body.tool_choice.type == "any" else ()
+        return tools.must_call(names, body.tool_choice.name, foreign)
+    return tools.must_call(names, foreign=foreign) if body.tool_choice.type == "any" else ()
 
 
 def _template_messages(body: Prompt) -> list[dict[str, Any]]:

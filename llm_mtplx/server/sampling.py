@@ -48,7 +48,7 @@ class StreamOptions(Body):
 
 
 Stops = Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]] | None
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
 
 
 def stops(value: Stops) -> tuple[str, ...]:
@@ -64,4 +64,5 @@ def template_thinking(effort: Effort) -> dict[str, Any]:
 
 def level(effort: Effort) -> str | None:
     """What a Request is told of it."""
-    return None if effort == "none" else "low" if effort == "minimal" else effort
+    names: dict[Effort, str | None] = {"none": None, "minimal": "low", "max": "xhigh"}
+    return names.get(effort, effort)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 Message = dict[str, Any]
 
-OPEN, CLOSE = "<system-message>\n", "\n</system-message>"
+OPEN, CLOSE = "[System message]\n", "\n[End of system message]"
 
 
 def in_place(messages: Sequence[Message], tokenizer: "ChatTokenizer") -> list[Message]:
@@ -23,7 +23,7 @@ def in_place(messages: Sequence[Message], tokenizer: "ChatTokenizer") -> list[Me
     late = any(message["role"] == "system" for message in messages[1:])
     if not late or _takes_late(tokenizer):
         return list(messages)
-    return _folded(messages)
+    return late_system_as_user(messages)
 
 
 def _takes_late(tokenizer: "ChatTokenizer") -> bool:
@@ -42,7 +42,7 @@ def _takes_late(tokenizer: "ChatTokenizer") -> bool:
     return True
 
 
-def _folded(messages: Sequence[Message]) -> list[Message]:
+def late_system_as_user(messages: Sequence[Message]) -> list[Message]:
     """Each late system message at the beginning of what the user, or a tool, says next; else at
     the end of a tool's result; else as what the user says."""
     folded: list[Message] = []

@@ -103,8 +103,8 @@ def validated(fields: dict[str, Any], kind: type[B], ignored: Collection[str], t
                 400, f"'{param}' is not supported.", param=param, code="unsupported_parameter"
             )
         told.add(".".join((*kinds, name)))
-    for part in _foreign(body):
-        told.add(f"tools.{part.type}")
+    for part in sorted(_foreign(body), key=lambda tool: tool.type):
+        told.add(f"tools:{part.type}")
     return body
 
 

@@ -1,7 +1,8 @@
 """What a request asks for that is left out: named to its client, and once a kind in the log."""
 
 import re
-import sys
+
+from ..progress import notice
 
 HEADER = "x-mtplx-ignored"
 MAX_HEADER = 1024  # characters
@@ -41,4 +42,4 @@ def _log(name: str) -> None:
     if name in _logged or len(_logged) >= MAX_LOGGED:
         return
     _logged.add(name)
-    print(f"mtplx: {name!r} in a request is ignored.", file=sys.stderr, flush=True)
+    notice(f"a client asks for {name}, which is not supported here; it is left out.")

@@ -27,6 +27,12 @@ from .usage import ANTHROPIC_STOP, anthropic_usage
 IGNORED = ("cache_control", "context_management", "inference_geo", "service_tier", "speed")
 
 
+# What a count does not depend on.
+COUNT_IGNORED = (*IGNORED, "max_tokens", "stop_sequences")
+# What Anthropic's clients take as a reason to send the whole history, now and from then on.
+NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
+
+
 class Block(Body):
     cache_control: Any = None  # ignored
 
@@ -153,6 +159,7 @@ class Prompt(Sampling):
     thinking: Thinking = Thinking(type="adaptive")
     output_config: Output = Output()
     metadata: Metadata = Metadata()
+    thread: dict[str, Any] | bool | None = None
 
 
 class CreateMessage(Prompt):
@@ -175,7 +182,7 @@ async def messages(http: HttpRequest) -> Response:
 
 async def count(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
-    body = await read(http, CountTokens, IGNORED)
+    body = await read(http, CountTokens, COUNT_IGNORED)
     request = request_of(body, gateway.entry(body.model))
     try:
         tokens = await asyncio.to_thread(count_tokens, request)
@@ -187,6 +194,9 @@ async def count(http: HttpRequest) -> Response:
 def request_of(
     body: Prompt, entry: Entry, max_tokens: int | None = None, stop: tuple[str, ...] = ()
 ) -> Request:
+    if body.thread:
+        why = "Threads are not supported: send the whole history without 'thread'."
+        raise ApiError(400, why, param="thread", details=NO_THREADS)
     declared = tools.functions_of(body.tools)
     functions = [
         tools.Function(name=t.name, description=t.description, parameters=t.input_schema)

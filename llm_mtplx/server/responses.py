@@ -21,6 +21,7 @@ from .tools import Choice, arguments
 
 # They change nothing here: nothing is stored, and what can be is cached without being asked for.
 IGNORED = (
+    "client_metadata",
     "include",
     "prompt_cache_options",
     "prompt_cache_retention",

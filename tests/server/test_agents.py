@@ -98,7 +98,7 @@ def test_claude_codes_request(server: Client) -> None:
         "diagnostics",
         "metadata.more",
         "tools.defer_loading",
-        "tools.web_search_20250305",
+        "tools:web_search_20250305",
     ]
 
 
@@ -132,7 +132,7 @@ def test_codex_request(server: Client) -> None:
         "include",
         "reasoning.context",
         "store",
-        "tools.web_search",
+        "tools:web_search",
     ]
 
 

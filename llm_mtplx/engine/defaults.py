@@ -6,7 +6,7 @@ from typing import Any
 from ..catalog.contract import DraftSampler
 from ..catalog.families import family_at, runtime_at
 from ..catalog.folder import ModelFolder
-from ..errors import RequestError
+from ..errors import PromptTooLong
 from ..speculative.adaptive import AdaptiveDepth
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
@@ -88,9 +88,12 @@ def resolve_room(model: LoadedModel, request: Request, prompt_tokens: int) -> in
     """How many tokens the answer may have."""
     left = model.context_window - prompt_tokens
     if left < 1:
-        raise RequestError(
-            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most "
-            f"{model.context_window - 1:,}. Shorten it, or start a new conversation."
+        most = model.context_window - 1
+        raise PromptTooLong(
+            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most {most:,}. "
+            "Shorten it, or start a new conversation.",
+            prompt_tokens,
+            most,
         )
     limit = request.max_tokens
     if limit is None:

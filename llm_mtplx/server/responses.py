@@ -12,7 +12,7 @@ from ..engine.protocol import Request
 from . import tools
 from .body import Body, Foreign, read
 from .content import Content, is_content, system_first
-from .errors import ApiError
+from .errors import ApiError, TooLong
 from .gateway import Gateway, hint
 from .response_frames import Items
 from .sampling import Effort, Sampling, level, template_thinking
@@ -220,7 +220,14 @@ async def responses(http: HttpRequest) -> Response:
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
     live = gateway.begin(http, request_of(body, entry), named)
-    return await live.answer(Items(_head(entry, body)), body.stream)
+    items = Items(_head(entry, body))
+    try:
+        return await live.answer(items, body.stream)
+    except TooLong as error:
+        if not body.stream:
+            raise
+        # On a stream clients look for it there: Codex then shortens its history and goes on.
+        return Response(b"".join(items.failed(error)), media_type="text/event-stream")
 
 
 def request_of(body: CreateResponse, entry: Entry) -> Request:

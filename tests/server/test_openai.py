@@ -342,9 +342,3 @@ def test_messages_that_cannot_be_read_are_refused(
 ) -> None:
     with pytest.raises(openai.BadRequestError, match=r"messages\.0"):
         ask(oai, [message])
-
-
-def test_a_prompt_that_is_too_long_is_refused_before_a_stream_begins(oai: openai.OpenAI) -> None:
-    long = [{"role": "user", "content": "word " * 20_000}]
-    with pytest.raises(openai.BadRequestError, match="takes at most"):
-        ask(oai, long, stream=True)

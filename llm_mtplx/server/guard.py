@@ -2,6 +2,7 @@
 
 import base64
 import ipaddress
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -14,6 +15,8 @@ from .ignored import HEADER, Ignored
 from .keys import matching, salt
 
 MAX_BODY = 64 << 20  # bytes
+
+_HOST = re.compile(r"(?:\[(?P<address>[^\[\]@/\s]+)\]|(?P<name>[^\[\]:@/,\s]+))(?::[0-9]*)?")
 
 
 class Guard:
@@ -68,10 +71,10 @@ class Guard:
         return key
 
     def _is_ours(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        found = _HOST.fullmatch(host)
+        if found is None:
             return False
+        name = (found["address"] or found["name"]).lower()
         if name in self._hosts:
             return True
         try:

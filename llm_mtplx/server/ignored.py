@@ -20,7 +20,7 @@ class Ignored:
 
     def add(self, name: str, *, logged: bool = True) -> None:
         """``logged`` is False for what would change nothing here, and so needs no line."""
-        name = _UNSAFE.sub("?", name)[:80]
+        name = _UNSAFE.sub("?", name)[:80] or "?"  # an empty name is one, too
         self._names[name] = None
         if logged:
             _log(name)

@@ -37,6 +37,7 @@ def test_unknown_fields_are_left_out_by_name(server: Client, path: str) -> None:
     assert ignored(ask(server, path, mood="good", unset=None)) == ["mood"]
     named = ignored(ask(server, path, **{"a\r\nb: c, d\u00e9": 1}))
     assert named == ["a??b:?c??d?"]
+    assert ignored(ask(server, path, **{"": 1, "a": {"": 1}})) == ["?", "a"]
 
 
 @pytest.mark.parametrize("path", BODIES)

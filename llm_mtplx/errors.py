@@ -22,6 +22,15 @@ class RequestError(MtplxError):
     """A prompt or option that cannot be answered."""
 
 
+class PromptTooLong(RequestError):
+    """A prompt of more tokens than the model takes; 0 where only the words are known."""
+
+    def __init__(self, message: str, tokens: int = 0, limit: int = 0) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.limit = limit  # the most that a prompt may have
+
+
 class EngineError(MtplxError):
     """The engine could not finish a turn."""
 

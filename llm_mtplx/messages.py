@@ -93,7 +93,7 @@ def _template_message(message: Message) -> list[dict[str, Any]]:
 
 def check_calls(messages: list[Message], offered: Collection[str]) -> str:
     """That every call has its result and every result its call. Returns the names of called
-    functions that are not offered any more."""
+    functions that are not offered any more, without those that the model made up."""
     waiting: list[tuple[str | None, str]] = []  # id and name of calls without a result so far
     called: dict[str, None] = {}
     for message in messages:
@@ -104,7 +104,6 @@ def check_calls(messages: list[Message], offered: Collection[str]) -> str:
                 if not isinstance(part.arguments, dict):
                     raise RequestError(f"The arguments of the call of {part.name!r} are no object.")
                 waiting.append((part.tool_call_id, part.name))
-                called[part.name] = None
             elif isinstance(part, ToolResultPart):
                 asked = [call for call in waiting if call[0] == part.tool_call_id]
                 if not asked:
@@ -112,6 +111,9 @@ def check_calls(messages: list[Message], offered: Collection[str]) -> str:
                         f"The conversation holds a result of {part.name!r} that no call asked for."
                     )
                 waiting.remove(asked[0])
+                # So llm answers a call of what was never offered; a function may be gone since.
+                if part.output != f'Error: tool "{part.name}" does not exist':
+                    called[part.name] = None
     if waiting:
         raise RequestError(
             f"The conversation holds a call of {waiting[0][1]!r} without its result."

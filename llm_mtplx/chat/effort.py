@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from .latesystem import in_place
 
 if TYPE_CHECKING:
     from ..catalog.families import Family
@@ -22,6 +23,7 @@ def as_the_family(
         # Templates that know no such word ignore it.
         told = {"preserve_thinking": True, **request.template_args}
         request = replace(request, template_args=told)
+    request = replace(request, messages=in_place(request.messages, tokenizer))
     return with_effort(request, tokenizer, family)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from ..catalog.contract import DraftSampler
 from ..catalog.families import family_at, runtime_at
 from ..catalog.folder import ModelFolder
-from ..errors import RequestError
+from ..errors import PromptTooLong, RequestError
 from ..speculative.adaptive import AdaptiveDepth
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
@@ -81,16 +81,31 @@ def resolve_penalties(request: Request, defaults: dict[str, Any]) -> PenaltySett
         min(max(repetition, 0.01), 100.0),
         request.presence_penalty or 0.0,
         request.frequency_penalty or 0.0,
+        tuple((token, bias) for token, bias in sorted(request.logit_bias) if bias),
     )
+
+
+def check_bias(model: LoadedModel, request: Request) -> None:
+    """That every token which is to be likelier or less likely is one."""
+    known = len(model.tokenizer.token_bytes)
+    for token, _ in request.logit_bias:
+        if not 0 <= token < known:
+            raise RequestError(
+                f"'logit_bias': {token} is no token of {request.model_id}; its tokens are 0 to "
+                f"{known - 1:,}."
+            )
 
 
 def resolve_room(model: LoadedModel, request: Request, prompt_tokens: int) -> int:
     """How many tokens the answer may have."""
     left = model.context_window - prompt_tokens
     if left < 1:
-        raise RequestError(
-            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most "
-            f"{model.context_window - 1:,}. Shorten it, or start a new conversation."
+        most = model.context_window - 1
+        raise PromptTooLong(
+            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most {most:,}. "
+            "Shorten it, or start a new conversation.",
+            prompt_tokens,
+            most,
         )
     limit = request.max_tokens
     if limit is None:

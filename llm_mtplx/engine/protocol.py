@@ -29,6 +29,7 @@ class Request:
     repetition_penalty: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()  # (token, what is added to its logit)
     seed: int | None = None
     stop: tuple[str, ...] = ()
     calls: bool = True  # whether the tools that are declared may be called

@@ -26,6 +26,7 @@ from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
 from .defaults import (
+    check_bias,
     resolve_draft_sampling,
     resolve_drafts,
     resolve_penalties,
@@ -93,6 +94,7 @@ class Turn:
         self._text = request.prompt or tokenizer.render(request.messages, request.template_args)
         own: list[OwnIds] = []
         self.prompt = self._encode(self._text, own)
+        check_bias(model, request)
         self._room = resolve_room(model, request, len(self.prompt))
         thinking = tokenizer.starts_in_reasoning(self.prompt)
         self._rules = rules_for(model, request, thinking)

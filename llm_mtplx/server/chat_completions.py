@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Discriminator, Field, Tag
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -14,7 +14,7 @@ from ..catalog.entries import Entry
 from ..engine.protocol import Event, Finished, Reasoning, Request, Text, Token, ToolCall
 from ..errors import MtplxError
 from . import tools
-from .body import Body, read
+from .body import Body, Foreign, read
 from .content import Content, system_first
 from .errors import ApiError, of_turn, openai_shape
 from .gateway import Answer, Gateway, hint
@@ -30,7 +30,7 @@ from .sampling import (
 )
 from .sse import ALIVE, DONE, frame
 from .structured import JsonObject, JsonSchema, PlainText, schema_of
-from .tools import Called, Tool, arguments
+from .tools import Called, Choice, arguments
 from .usage import OPENAI_FINISH, openai_usage
 
 # They change nothing here.
@@ -56,11 +56,22 @@ class User(Body):
     name: str | None = None
 
 
+class Custom(Body):
+    name: str
+    input: str = ""
+
+
 class Call(Body):
     id: str
-    type: Literal["function"] = "function"
-    function: Called
+    type: Literal["function", "custom"] = "function"
+    function: Called | None = None
+    custom: Custom | None = None
     index: int | None = None
+
+    @property
+    def name(self) -> str:
+        called = self.function or self.custom
+        return called.name if called else ""
 
 
 class Assistant(Body):
@@ -70,6 +81,7 @@ class Assistant(Body):
     reasoning: str | None = None
     tool_calls: list[Call] = Field(default=[])
     name: str | None = None
+    refusal: str | None = None
     annotations: list[Any] = Field(default=[])  # ignored, as they come back from answers
 
 
@@ -83,16 +95,17 @@ class Result(Body):
 Message = Annotated[System | User | Assistant | Result, Field(discriminator="role")]
 
 
-class Named(Body):
-    name: str
-
-
-class Choice(Body):
-    type: Literal["function"]
-    function: Named
+Tool = Annotated[
+    Annotated[tools.Tool, Tag("function")] | Annotated[Foreign, Tag("foreign")],
+    Discriminator(tools.kind_of(("function",))),
+]
 
 
 class TemplateArgs(Body):
+    """What changes the prompt is refused where it is not known."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
     enable_thinking: bool | None = None
 
 
@@ -131,7 +144,7 @@ async def chat_completions(http: HttpRequest) -> Response:
 def request_of(body: ChatCompletion, entry: Entry) -> Request:
     if body.top_logprobs and not body.logprobs:
         raise ApiError(400, "'top_logprobs' needs 'logprobs': true.", param="top_logprobs")
-    functions = [tool.function for tool in body.tools]
+    functions = _functions(body)
     return Request(
         model_id=entry.model_id,
         folder=entry.path,
@@ -144,20 +157,20 @@ def request_of(body: ChatCompletion, entry: Entry) -> Request:
         stop=stops(body.stop),
         max_tokens=body.max_completion_tokens or body.max_tokens,
         reasoning_effort=level(body.reasoning_effort),
-        schema=schema_of(body.response_format, body.tools, "response_format"),
+        schema=schema_of(body.response_format, functions, "response_format"),
         logprobs=body.top_logprobs if body.logprobs else None,
         calls=body.tool_choice != "none",
         one_call=not body.parallel_tool_calls,
-        must_call=_must_call(body),
+        must_call=tools.wanted_calls(
+            body.tool_choice, [f.name for f in functions], tools.foreign_of(body.tools)
+        ),
         **body.sampling(),
     )
 
 
-def _must_call(body: ChatCompletion) -> tuple[str, ...]:
-    names = [tool.function.name for tool in body.tools]
-    if isinstance(body.tool_choice, Choice):
-        return tools.must_call(names, body.tool_choice.function.name)
-    return tools.must_call(names) if body.tool_choice == "required" else ()
+def _functions(body: ChatCompletion) -> list[tools.Function]:
+    functions = [tool.function for tool in tools.functions_of(body.tools)]
+    return tools.allowed_of(body.tool_choice, functions, lambda function: function.name)
 
 
 def _template_messages(messages: list[Message]) -> list[dict[str, Any]]:
@@ -171,7 +184,7 @@ def _template_messages(messages: list[Message]) -> list[dict[str, Any]]:
             name = names[message.tool_call_id]
             rendered.append({"role": "tool", "name": name, "content": message.content})
         elif isinstance(message, Assistant):
-            names |= {call.id: call.function.name for call in message.tool_calls}
+            names |= {call.id: call.name for call in message.tool_calls}
             rendered.append(_assistant(message, f"messages.{at}.tool_calls"))
         else:
             role = "user" if isinstance(message, User) else "system"
@@ -180,12 +193,16 @@ def _template_messages(messages: list[Message]) -> list[dict[str, Any]]:
 
 
 def _assistant(message: Assistant, where: str) -> dict[str, Any]:
-    made = [
-        (call.function.name, arguments(call.function.arguments, where))
-        for call in message.tool_calls
-    ]
+    made = []
+    for call in message.tool_calls:
+        if call.function is not None:
+            made.append((call.name, arguments(call.function.arguments, where)))
+        elif call.custom is not None:
+            made.append((call.name, {"input": call.custom.input}))
+        else:
+            raise ApiError(400, f"'{where}': a call names no function.", param=where)
     said = message.reasoning_content or message.reasoning or ""
-    return tools.answer(message.content, said, made)
+    return tools.answer(message.content or message.refusal or "", said, made)
 
 
 class _About:

@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ..errors import EngineError, MtplxError, TimedOut
+from ..errors import EngineError, MtplxError, PromptTooLong, TimedOut
 
 _ANTHROPIC_KINDS = {
     400: "invalid_request_error",
@@ -43,10 +43,30 @@ class ApiError(Exception):
         self.code = code
         self.headers = headers or {}
         self.details = details  # in Anthropic's shape alone
+        self.anthropic_message = message
+
+
+class TooLong(ApiError):
+    """A prompt that is too long, in the words by which clients know to shorten it."""
+
+    def __init__(self, error: PromptTooLong) -> None:
+        super().__init__(
+            400,
+            f"This model's maximum context length is {error.limit + 1} tokens. However, your "
+            f"messages resulted in {error.tokens} tokens. Please reduce the length of the "
+            f"messages: a prompt takes at most {error.limit} tokens, as the answer needs one.",
+            param="messages",
+            code="context_length_exceeded",
+        )
+        self.anthropic_message = (
+            f"prompt is too long: {error.tokens} tokens > {error.limit} maximum"
+        )
 
 
 def of_turn(error: MtplxError) -> ApiError:
     """What a turn failed with: the engine's fault or the request's."""
+    if isinstance(error, PromptTooLong):
+        return TooLong(error)
     if isinstance(error, TimedOut):
         return ApiError(504, str(error), code="timeout")
     return ApiError(500 if isinstance(error, EngineError) else 400, str(error))
@@ -66,14 +86,19 @@ def openai_shape(error: ApiError) -> dict[str, Any]:
 
 def anthropic_shape(error: ApiError) -> dict[str, Any]:
     kind = _ANTHROPIC_KINDS.get(error.status, "invalid_request_error")
-    told: dict[str, Any] = {"type": kind, "message": error.message}
+    told: dict[str, Any] = {"type": kind, "message": error.anthropic_message}
     if error.details is not None:
         told["details"] = error.details
     return {"type": "error", "error": told}
 
 
 def shape(path: str, error: ApiError) -> dict[str, Any]:
-    return anthropic_shape(error) if path.startswith("/v1/messages") else openai_shape(error)
+    if path.startswith("/v1/messages"):
+        return anthropic_shape(error)
+    told = openai_shape(error)
+    if isinstance(error, TooLong) and path != "/v1/chat/completions":
+        told["error"]["param"] = "input" if path == "/v1/responses" else "prompt"
+    return told
 
 
 def response(path: str, error: ApiError) -> Response:

@@ -2,17 +2,21 @@
 
 import base64
 import ipaddress
+import re
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import errors
 from .errors import ApiError
+from .ignored import HEADER, Ignored
 from .keys import matching, salt
 
 MAX_BODY = 64 << 20  # bytes
+
+_HOST = re.compile(r"(?:\[(?P<address>[^\[\]@/\s]+)\]|(?P<name>[^\[\]:@/,\s]+))(?::[0-9]*)?")
 
 
 class Guard:
@@ -34,12 +38,21 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008})
             return
+        state = scope.setdefault("state", {})
         try:
-            scope.setdefault("state", {})["salt"] = self._check(Headers(scope=scope))
+            state["salt"] = self._check(Headers(scope=scope))
         except ApiError as error:
             await errors.response(scope["path"], error)(scope, receive, send)
             return
-        await self._app(scope, receive, send)
+
+        async def send_named(message: Message) -> None:
+            """What of the request was ignored is known by the time its answer begins."""
+            ignored: Ignored | None = state.get("ignored")
+            if message["type"] == "http.response.start" and ignored is not None and ignored.names:
+                MutableHeaders(scope=message)[HEADER] = ignored.header
+            await send(message)
+
+        await self._app(scope, receive, send_named)
 
     def _check(self, headers: Headers) -> str:
         """The salt of the key; empty where none is asked for."""
@@ -49,19 +62,19 @@ class Guard:
                 403, f"The host {host!r} is not served. Allow it with 'serve --allow-host'."
             )
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if origin is not None and not _is_at(origin, host):
             raise ApiError(403, f"Pages of {origin!r} are not served.")
         key = self._key(headers)
         length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > MAX_BODY:
+        if length.isdecimal() and int(length[:20]) > MAX_BODY:
             raise ApiError(413, f"The request is larger than {MAX_BODY:,} bytes.")
         return key
 
     def _is_ours(self, host: str) -> bool:
-        try:
-            name = urlsplit(f"//{host}").hostname or ""
-        except ValueError:
+        found = _HOST.fullmatch(host)
+        if found is None:
             return False
+        name = (found["address"] or found["name"]).lower()
         if name in self._hosts:
             return True
         try:
@@ -82,6 +95,13 @@ class Guard:
                 headers={"WWW-Authenticate": 'Basic realm="llm-mtplx"'},
             )
         return salt(key)
+
+
+def _is_at(origin: str, host: str) -> bool:
+    try:
+        return urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:
+        return False
 
 
 def _offered(headers: Headers) -> str:

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, Tag
+from pydantic import Discriminator, Field, Tag, ValidationInfo, model_validator
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
@@ -15,8 +15,8 @@ from ..engine.count import count_tokens
 from ..engine.protocol import Event, Finished, Reasoning, Request, Restored, Text, ToolCall
 from ..errors import MtplxError
 from . import tools
-from .body import Body, read
-from .content import Content
+from .body import Body, Foreign, read
+from .content import Content, part_text
 from .errors import ApiError, anthropic_shape, of_turn
 from .gateway import Answer, Gateway, hint
 from .sampling import Sampling
@@ -25,7 +25,11 @@ from .usage import ANTHROPIC_STOP, anthropic_usage
 
 # They change nothing here: what can be is cached without being asked for.
 IGNORED = ("cache_control", "context_management", "inference_geo", "service_tier", "speed")
-# What Anthropic's clients take as a reason to send the whole history again, and from then on.
+
+
+# What a count does not depend on.
+COUNT_IGNORED = (*IGNORED, "max_tokens", "stop_sequences")
+# What Anthropic's clients take as a reason to send the whole history, now and from then on.
 NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
@@ -73,12 +77,34 @@ Blocks = list[
 ]
 
 
+KNOWN = ("text", "thinking", "redacted_thinking", "tool_use", "tool_result")
+
+
 class Message(Body):
     role: Literal["user", "assistant", "system"]
     content: str | Blocks
 
+    @model_validator(mode="before")
+    @classmethod
+    def _read_blocks(cls, value: Any, info: ValidationInfo) -> Any:
+        """Other blocks as the text that they hold. What an earlier answer holds besides text,
+        thinking and calls was its maker's own: searches, their results, marks."""
+        if not isinstance(value, dict) or not isinstance(value.get("content"), list):
+            return value
+        blocks = []
+        for block in value["content"]:
+            kind = block.get("type") if isinstance(block, dict) else None
+            if not isinstance(kind, str) or kind in KNOWN:
+                blocks.append(block)
+            elif value.get("role") == "assistant" and kind != "compaction":
+                if info.context is not None:
+                    info.context.add(f"messages.content.{kind}")
+            else:
+                blocks.append({"type": "text", "text": part_text(block, info.context)})
+        return {**value, "content": blocks}
 
-class Tool(Block):
+
+class Function(Block):
     type: Literal["custom"] = "custom"
     name: str
     description: str | None = None
@@ -88,9 +114,9 @@ class Tool(Block):
     eager_input_streaming: Any = None  # ignored
 
 
-AnyTool = Annotated[
-    Annotated[Tool, Tag("own")] | Annotated[tools.OtherTool, Tag("other")],
-    tools.own_or_other("custom", None),
+Tool = Annotated[
+    Annotated[Function, Tag("function")] | Annotated[Foreign, Tag("foreign")],
+    Discriminator(tools.kind_of(("custom",))),
 ]
 
 
@@ -128,21 +154,17 @@ class Output(Body):
 class Prompt(Sampling):
     messages: list[Message] = Field(min_length=1)
     system: Content = ""
-    all_tools: list[AnyTool] = Field(default=[], alias="tools")
+    tools: list[Tool] = Field(default=[])
     tool_choice: Choice | NamedChoice = Field(default=Choice(type="auto"), discriminator="type")
     thinking: Thinking = Thinking(type="adaptive")
     output_config: Output = Output()
     metadata: Metadata = Metadata()
-
-    @property
-    def tools(self) -> list[Tool]:
-        return [tool for tool in self.all_tools if isinstance(tool, Tool)]
+    thread: dict[str, Any] | bool | None = None
 
 
 class CreateMessage(Prompt):
     max_tokens: int = Field(ge=1)
     stop_sequences: list[Annotated[str, Field(min_length=1)]] = Field(default=[])
-    thread: dict[str, Any] | None = None
 
 
 class CountTokens(Prompt):
@@ -152,19 +174,15 @@ class CountTokens(Prompt):
 async def messages(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
     body = await read(http, CreateMessage, IGNORED)
-    if body.thread is not None:
-        why = "Threads are not supported: send the whole history without 'thread'."
-        raise ApiError(400, why, param="thread", details=NO_THREADS)
     entry = gateway.entry(body.model)
     request = request_of(body, entry, body.max_tokens, tuple(body.stop_sequences))
     live = gateway.begin(http, request, hint(http, None, body.metadata.user_id))
-    answer = await live.answer(_About(entry.model_id), body.stream)
-    return tools.name_ignored(answer, body.all_tools)
+    return await live.answer(_About(entry.model_id), body.stream)
 
 
 async def count(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
-    body = await read(http, CountTokens, IGNORED)
+    body = await read(http, CountTokens, COUNT_IGNORED)
     request = request_of(body, gateway.entry(body.model))
     try:
         tokens = await asyncio.to_thread(count_tokens, request)
@@ -176,13 +194,17 @@ async def count(http: HttpRequest) -> Response:
 def request_of(
     body: Prompt, entry: Entry, max_tokens: int | None = None, stop: tuple[str, ...] = ()
 ) -> Request:
+    if body.thread:
+        why = "Threads are not supported: send the whole history without 'thread'."
+        raise ApiError(400, why, param="thread", details=NO_THREADS)
+    declared = tools.functions_of(body.tools)
     functions = [
         tools.Function(name=t.name, description=t.description, parameters=t.input_schema)
-        for t in body.tools
+        for t in declared
     ]
     thinking, effort = body.thinking, body.output_config.effort
     wanted = body.output_config.format
-    if wanted is not None and body.tools:
+    if wanted is not None and declared:
         raise ApiError(400, "'output_config.format' and 'tools' cannot be used together.")
     told = {} if thinking.type == "adaptive" else {"enable_thinking": thinking.type == "enabled"}
     return Request(
@@ -203,10 +225,11 @@ def request_of(
 
 
 def _must_call(body: Prompt) -> tuple[str, ...]:
-    names = [tool.name for tool in body.tools]
+    names = [tool.name for tool in tools.functions_of(body.tools)]
+    foreign = tools.foreign_of(body.tools)
     if isinstance(body.tool_choice, NamedChoice):
-        return tools.must_call(names, body.tool_choice.name)
-    return tools.must_call(names) if body.tool_choice.type == "any" else ()
+        return tools.must_call(names, body.tool_choice.name, foreign)
+    return tools.must_call(names, foreign=foreign) if body.tool_choice.type == "any" else ()
 
 
 def _template_messages(body: Prompt) -> list[dict[str, Any]]:

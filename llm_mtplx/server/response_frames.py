@@ -3,12 +3,12 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 from ..engine.protocol import Event, Finished, Reasoning, Text, ToolCall
 from ..errors import MtplxError
-from .errors import of_turn
+from .errors import ApiError, of_turn
 from .gateway import Answer
 from .sse import ALIVE, frame
 from .usage import responses_usage
@@ -34,6 +34,14 @@ class Items:
             self._output.append(_message(answer.text, "completed"))
         self._output += [_call(call) for call in answer.calls]
         return self._finished(answer.finished)
+
+    def failed(self, error: ApiError) -> Iterator[bytes]:
+        """A stream of a response that never began to be answered."""
+        begun = self._response("in_progress")
+        yield self._frame("response.created", response=begun)
+        told = {"code": error.code or "server_error", "message": error.message}
+        failed = {**self._response("failed"), "error": told}
+        yield self._frame("response.failed", response=failed)
 
     async def frames(self, events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, None]:
         begun = self._response("in_progress")

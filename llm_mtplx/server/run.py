@@ -10,6 +10,7 @@ import uvicorn
 from ..engine.engine import Engine
 from ..errors import MtplxError
 from .app import create_app
+from .halfclosed import HalfClosed
 from .keys import is_loopback
 
 GRACE_S = 2  # for answers that are being sent when the end comes
@@ -38,6 +39,7 @@ class Http:
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=HalfClosed,
                 log_level="warning",
                 access_log=False,
                 lifespan="off",

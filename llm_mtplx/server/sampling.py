@@ -6,6 +6,9 @@ from pydantic import Field
 
 from .body import Body
 
+TokenId = Annotated[str, Field(pattern="^(0|[1-9][0-9]{0,8})$")]
+Bias = Annotated[float, Field(ge=-100, le=100)]
+
 
 class Sampling(Body):
     """Fields of every API, and those that ``-o`` has besides."""
@@ -20,10 +23,12 @@ class Sampling(Body):
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
     repetition_penalty: float | None = Field(None, ge=0.01, le=100)
     seed: int | None = Field(None, ge=0, lt=2**63)
+    logit_bias: dict[TokenId, Bias] = Field(default={})
 
     def sampling(self) -> dict[str, Any]:
         """As a Request takes them."""
-        return {name: getattr(self, name) for name in SHAPING}
+        bias = tuple(sorted((int(token), value) for token, value in self.logit_bias.items()))
+        return {**{name: getattr(self, name) for name in SHAPING}, "logit_bias": bias}
 
 
 SHAPING = (
@@ -44,7 +49,7 @@ class StreamOptions(Body):
 
 
 Stops = Annotated[str, Field(min_length=1)] | list[Annotated[str, Field(min_length=1)]] | None
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"] | None
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None
 
 
 def stops(value: Stops) -> tuple[str, ...]:
@@ -60,4 +65,5 @@ def template_thinking(effort: Effort) -> dict[str, Any]:
 
 def level(effort: Effort) -> str | None:
     """What a Request is told of it."""
-    return None if effort == "none" else "low" if effort == "minimal" else effort
+    names: dict[Effort, str | None] = {"none": None, "minimal": "low", "max": "xhigh"}
+    return names.get(effort, effort)

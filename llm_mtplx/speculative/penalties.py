@@ -1,8 +1,10 @@
-"""Penalties on tokens that have been seen, applied to logits on the device.
+"""Penalties on tokens that have been seen, and a bias of single tokens, applied to logits on the
+device.
 
 Repetition (Keskar et al. 2019, as in transformers): a logit of a token in prompt or answer is
 divided by the penalty if positive, else multiplied by it. Presence and frequency (as in OpenAI's
 API): minus ``presence`` for a token that is in the answer, minus ``frequency`` for each time.
+Bias (as in OpenAI's API): added to a token's logit whatever has been seen, after the penalties.
 """
 
 from collections.abc import Sequence
@@ -16,10 +18,16 @@ class PenaltySettings:
     repetition: float = 1.0
     presence: float = 0.0
     frequency: float = 0.0
+    bias: tuple[tuple[int, float], ...] = ()  # of tokens by their ids, each once
 
     @property
     def off(self) -> bool:
         return self == PenaltySettings()
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything depends on what has been seen."""
+        return bool(self.repetition != 1 or self.presence or self.frequency)
 
 
 class Penalties:
@@ -33,6 +41,7 @@ class Penalties:
         self._in_prompt: mx.array | None = None
         self._counts: mx.array | None = None
         self._answer: list[int] = []  # until then
+        self._bias: mx.array | None = None  # [V], likewise
 
     @property
     def off(self) -> bool:
@@ -40,7 +49,7 @@ class Penalties:
 
     def emitted(self, tokens: Sequence[int]) -> None:
         """``tokens`` are part of the answer now."""
-        if self._settings.off:
+        if not self._settings.counts:
             return
         if self._counts is None:
             self._answer += tokens
@@ -55,13 +64,18 @@ class Penalties:
         """
         if self._settings.off:
             return logits
-        rows, vocabulary = logits.shape
+        penalized = logits.astype(mx.float32)
+        if self._settings.counts:
+            penalized = self._penalized(penalized, drafts)
+        return penalized + self._biases(logits.shape[1]) if self._settings.bias else penalized
+
+    def _penalized(self, penalized: mx.array, drafts: Sequence[mx.array]) -> mx.array:
+        rows, vocabulary = penalized.shape
         in_prompt, so_far = self._seen(vocabulary)
         counts = mx.broadcast_to(so_far, (rows, vocabulary))
         for position, draft in enumerate(drafts):
             first = max(rows - len(drafts) + position, 0)
             counts = counts.at[first:, draft].add(1.0)
-        penalized = logits.astype(mx.float32)
         repetition = self._settings.repetition
         if repetition != 1:
             seen = (counts + in_prompt) > 0
@@ -71,6 +85,14 @@ class Penalties:
             penalized = penalized - self._settings.frequency * counts
             penalized = penalized - self._settings.presence * (counts > 0)
         return penalized
+
+    def _biases(self, vocabulary: int) -> mx.array:
+        if self._bias is None:
+            values = [0.0] * vocabulary
+            for token, value in self._settings.bias:
+                values[token] = value
+            self._bias = mx.array(values, dtype=mx.float32)
+        return self._bias
 
     def _seen(self, vocabulary: int) -> tuple[mx.array, mx.array]:
         if self._in_prompt is None or self._counts is None:

@@ -70,6 +70,18 @@ def test_functions_that_are_lost_on_continue_are_named_and_nothing_breaks() -> N
     assert "does not offer" not in again.stderr
 
 
+LAMP = "def set_lamp(on: bool) -> str:\n    return 'done'"
+
+
+def test_a_function_that_the_model_made_up_is_not_to_be_passed_again() -> None:
+    first = invoke("-m", MODEL, "What is the weather in Paris?", "--functions", LAMP)
+    # The bundled model calls what it knows.
+    assert {call["name"] for log in logs(2) for call in log["tool_calls"]} == {"get_weather"}
+    second = invoke("-c", FRANCE)
+    assert "Paris" in second.stdout
+    assert "does not offer" not in first.stderr + second.stderr
+
+
 def test_calls_can_be_approved() -> None:
     ok("chat", "-m", MODEL, "--functions", ADD, "--ta", input=f"{SUM}\ny\n{SUM}\nn\nexit\n")
     outputs = [result["output"] for log in logs(4) for result in log["tool_results"]]

@@ -105,8 +105,8 @@ def test_content_that_cannot_be_read_is_refused(
 
 
 def test_errors_have_anthropics_shape(claude: anthropic.Anthropic) -> None:
-    with pytest.raises(anthropic.BadRequestError, match="'mcp_servers' is not supported"):
-        ask(claude, extra_body={"mcp_servers": []})
+    with pytest.raises(anthropic.BadRequestError, match="'prefill' is not supported"):
+        ask(claude, extra_body={"prefill": "x"})
     with pytest.raises(anthropic.NotFoundError):
         claude.messages.create(model="nobody", messages=QUESTION, max_tokens=3)
     assert next(model.id for model in claude.models.list()) == MODEL

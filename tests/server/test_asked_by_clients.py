@@ -4,7 +4,7 @@ import anthropic
 import openai
 import pytest
 
-from llm_mtplx.chat.tokenizer import late_system_as_user
+from llm_mtplx.chat.latesystem import late_system_as_user
 
 from .client import Client
 

@@ -26,15 +26,25 @@ def by_hand(
         out[token] *= scale
     for token in set(answer):
         out[token] -= settings.presence + settings.frequency * answer.count(token)
+    for token, bias in settings.bias:
+        out[token] += bias
     return out
 
 
 ALL = PenaltySettings(repetition=1.5, presence=0.4, frequency=0.3)
+BIAS = ((1, -100.0), (3, 2.5))
 
 
 @pytest.mark.parametrize(
     "settings",
-    [ALL, PenaltySettings(1.5), PenaltySettings(presence=0.4), PenaltySettings(frequency=-0.3)],
+    [
+        ALL,
+        PenaltySettings(1.5),
+        PenaltySettings(presence=0.4),
+        PenaltySettings(frequency=-0.3),
+        PenaltySettings(bias=BIAS),
+        PenaltySettings(1.5, 0.4, 0.3, BIAS),
+    ],
 )
 @pytest.mark.parametrize("late", [True, False])
 def test_rows_see_the_drafts_before_them(settings: PenaltySettings, late: bool) -> None:
@@ -62,7 +72,19 @@ def test_off_changes_and_counts_nothing() -> None:
     assert Penalties(PenaltySettings()).apply(logits) is logits
 
 
-@pytest.mark.parametrize("settings", [ALL, PenaltySettings(frequency=1.5), PenaltySettings(1.3)])
+LIKELIER = tuple((token, 1.0 + token % 3) for token in range(0, 64, 2))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ALL,
+        PenaltySettings(frequency=1.5),
+        PenaltySettings(1.3),
+        PenaltySettings(bias=LIKELIER),
+        PenaltySettings(1.5, 0.4, 0.3, LIKELIER),
+    ],
+)
 def test_drafting_gives_the_ids_of_plain_decoding(tiny: Tiny, settings: PenaltySettings) -> None:
     def ids(depth: int) -> list[int]:
         penalties = Penalties(settings, PROMPT)
@@ -86,7 +108,22 @@ def reference(trunk: Trunk, settings: PenaltySettings, length: int) -> list[int]
     return answer
 
 
-def test_plain_decoding_with_penalties_is_the_written_rule(tiny: Tiny) -> None:
-    penalties = Penalties(ALL, PROMPT)
-    decoder = Decoder(*tiny, Sampling(), penalties=penalties)
-    assert generate(decoder, PROMPT, 16, depth=0) == reference(tiny[0], ALL, 16)
+@pytest.mark.parametrize("settings", [ALL, PenaltySettings(1.5, 0.4, 0.3, LIKELIER)])
+def test_plain_decoding_with_penalties_is_the_written_rule(
+    tiny: Tiny, settings: PenaltySettings
+) -> None:
+    decoder = Decoder(*tiny, Sampling(), penalties=Penalties(settings, PROMPT))
+    assert generate(decoder, PROMPT, 16, depth=0) == reference(tiny[0], settings, 16)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0)])
+@pytest.mark.parametrize("depth", [0, 3])
+def test_a_token_is_forced_or_ruled_out(tiny: Tiny, sampling: Sampling, depth: int) -> None:
+    def ids(bias: tuple[tuple[int, float], ...]) -> list[int]:
+        penalties = Penalties(PenaltySettings(bias=bias), PROMPT)
+        return generate(Decoder(*tiny, sampling, penalties=penalties), PROMPT, 12, depth)
+
+    assert ids(((7, 100.0),)) == [7] * 12
+    free = ids(())
+    banned = tuple((token, -100.0) for token in sorted(set(free)))
+    assert not set(ids(banned)) & set(free)

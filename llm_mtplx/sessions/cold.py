@@ -10,7 +10,6 @@ by nobody else, and the recurrent arrays, which nobody writes again; what comes 
 straight into the arrays of a new state.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
@@ -32,8 +31,6 @@ from ..speculative.state import State
 from ..speculative.upstream import ArraysCache, KVCache, spare_rows
 from .hollow import hollow
 from .session import Checkpoint
-
-logger = logging.getLogger(__name__)
 
 DTYPES = {
     mx.float32: "float32",
@@ -61,7 +58,7 @@ def save_line(
     for queued in save_blocks(store, fingerprint, state, checkpoint.position, STREAM_S / 10):
         patience -= 0 if queued else STREAM_S / 10
         if patience <= 0:
-            logger.info("the disk is too slow: the rest is left to the next turn")
+            store.not_kept("backlog_full", "the disk is slow; the next turn writes the rest")
             return
     ids = state.ids[: checkpoint.position]
     whole = checkpoint.position // BLOCK * BLOCK

@@ -144,6 +144,8 @@ class Keeper:
 
         Without ``persist`` nothing is written to the store, not even that it was used.
         """
+        if persist and mode != "off" and self._persistence is not None:
+            self._persistence.store.start()  # a turn may end when the process does
         if mode != "on":
             loan = Loan(Session(self.model, conversation, empty()), None, Reason.CACHE_OFF)
             taken = Taken(loan, None, Reason.CACHE_OFF)

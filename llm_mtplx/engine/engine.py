@@ -17,6 +17,7 @@ from ..errors import EngineError, MtplxError
 from .blas import preload
 from .fair import FairQueue
 from .observe import Observer
+from .parking import Parking, leave
 from .protocol import Event, Failed, Finished, Notice, Progress, Request, Restored
 from .streams import AsyncEventStream, EventStream, Job
 
@@ -34,6 +35,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 EXIT_WAIT_S = 3.0
+PATIENCE_S = 30.0  # where the answer is complete and only its state is not kept yet
 AHEAD = 16  # ended turns whose next ones may be read ahead
 
 
@@ -49,8 +51,13 @@ class Engine:
         self._ahead: deque[Ahead] = deque(maxlen=AHEAD)
         self.stays = False  # whether this process is there for turns to come
         self._closed = False
+        self._calls = 0  # under way
+        self._parking = Parking()
         self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise EngineError(f"The engine cannot start: {error}.") from None
         # A daemon thread inside MLX at interpreter shutdown would crash: stop it before.
         atexit.register(self.close)
 
@@ -62,10 +69,13 @@ class Engine:
         future: Future[T] = Future()
 
         def task() -> None:
+            self._calls += 1
             try:
                 future.set_result(function())
             except Exception as error:
                 future.set_exception(error)
+            finally:
+                self._calls -= 1
 
         self._put(task)
         return future
@@ -154,9 +164,8 @@ class Engine:
         if current is not None:
             current.cancel()
         began = time.monotonic()
-        idle = threading.Event()
-        self._tasks.put(idle.set)
-        idle.wait(EXIT_WAIT_S)
+        self._tasks.put(self._park)
+        self._parking.wait(EXIT_WAIT_S)
         residents = self.__dict__.get("_residents")
         store = residents.__dict__.get("store") if residents is not None else None
         if store is not None:
@@ -164,6 +173,19 @@ class Engine:
 
             # What is not written by then is a miss later.
             store.close(max(began + limits().exit_save_s - time.monotonic(), 0.0))
+        if not self._parking.wait(0.0 if self._cut_off else PATIENCE_S):
+            leave()
+
+    @property
+    def _cut_off(self) -> bool:
+        """Whether the process ends before what it waited for."""
+        return self._calls > 0 or self.observer.running is not None
+
+    def _park(self) -> None:
+        if self._tasks.waiting():
+            self._tasks.put(self._park)  # their readers hear first that they do not begin
+        else:
+            self._parking.enter()
 
     def _run(self) -> None:
         preload()

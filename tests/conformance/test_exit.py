@@ -1,6 +1,5 @@
 """The end of a process: what was answered is kept, and nothing crashes or hangs."""
 
-import json
 import os
 import subprocess
 import sys
@@ -71,3 +70,59 @@ cli()
     cache = last_log()["response_json"]["cache"]
     assert cache["source"] == "ssd"
     assert cache["restored"] > 40
+
+
+def test_a_busy_engine_is_not_ended_within_mlx() -> None:
+    """Its thread still wants the interpreter's lock when the last exit handler has run."""
+    slow_to_wait = """
+from llm_mtplx.engine.engine import shared_engine
+
+def work():
+    import mlx.core as mx
+
+    mx.eval(mx.random.normal((64, 64)) @ mx.random.normal((64, 64)))
+
+engine = shared_engine()
+engine.call(work)
+get = engine._tasks.get
+
+def get_slowly(wait=True):
+    for _ in range(20_000_000):
+        pass
+    return get(wait)
+
+engine._tasks.get = get_slowly
+engine.call(work)
+"""
+    assert run(slow_to_wait).stderr == ""
+
+
+@pytest.mark.parametrize("what", ["call", "turn"])
+def test_an_interrupted_computation_that_does_not_end_is_left(what: str) -> None:
+    """As a round of a large model that takes longer than the process waits for it."""
+    cut_off = f"""
+import threading
+from llm_mtplx.engine import engine as module
+from llm_mtplx.engine.protocol import Request
+from llm_mtplx.demo import MODEL_DIR
+
+module.EXIT_WAIT_S = 0.1
+engine, busy = module.shared_engine(), threading.Event()
+
+def work(*_):
+    import mlx.core as mx
+
+    while True:
+        mx.eval(mx.random.normal((512, 512)) @ mx.random.normal((512, 512)))
+        busy.set()
+
+if {what == "call"}:
+    engine._begin(work)
+else:
+    engine._turn = work
+    events = engine.stream(Request("mtplx-demo", MODEL_DIR, [dict(role="user", content="Hi")]))
+busy.wait()
+print("told", end="")
+"""
+    ended = run(cut_off, code=1)
+    assert (ended.stdout, ended.stderr) == ("told", "")

@@ -61,12 +61,15 @@ def _reuse(told: Reuse) -> dict[str, Any]:
 
 def resident_engine() -> dict[str, Any] | None:
     """What the engine that stays loaded tells of itself; None where there is none."""
-    from ..engine.attach import NoEngine, ask
+    from ..engine.attach import NoEngine, Strange, ask
 
     try:
         return ask("status")
+    except Strange as error:
+        click.echo(f"Engine: {error}", err=True)
     except NoEngine:
-        return None
+        pass
+    return None
 
 
 def _print_engine(told: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 # Thin aliases of the uv commands in the README.
 UV := scripts/uv
 
-.PHONY: setup demo test soak lint docs demo-model
+.PHONY: setup demo test test-pythons soak lint docs demo-model
 
 setup:
 	$(UV) sync
@@ -11,6 +11,10 @@ demo: setup
 
 test: setup
 	$(UV) run pytest -n auto --dist loadfile
+
+# The tests on each supported Python that is installed.
+test-pythons:
+	scripts/test-pythons
 
 soak: setup
 	$(UV) run python -m tests.coldstore.machine --steps 1000000 --out build/soak.json

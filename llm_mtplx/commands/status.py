@@ -29,7 +29,11 @@ def status(json_: bool) -> None:
     everything = total(reused.values())
     if json_:
         disk = {**ssd_session_cache(report), "conversations": kept, **_reuse(everything)}
-        resident = engine or {"engine": None, "session_bank": session_bank(bank_limits())}
+        resident = engine or {
+            "engine": None,
+            "session_bank": session_bank(bank_limits()),
+            "saves": None,
+        }
         click.echo(json.dumps({**resident, "ssd_session_cache": disk}, indent=2))
         return
     if engine is not None:
@@ -72,6 +76,9 @@ def resident_engine() -> dict[str, Any] | None:
     return None
 
 
+_WORDS = {"not_kept": "Saves that failed", "not_read": "Files that could not be read"}
+
+
 def _print_engine(told: dict[str, Any]) -> None:
     engine = told["engine"]
     doing = f"idle for {engine['idle_s']:.0f} s"
@@ -80,6 +87,13 @@ def _print_engine(told: dict[str, Any]) -> None:
     where = f" at {told['address']}" if told["address"] else ""
     models = ", ".join(f"{m['id']} ({size(m['bytes'])})" for m in engine["models"])
     click.echo(f"Engine: process {told['pid']}{where}, {doing}; loaded: {models or 'nothing yet'}")
+    saved = told.get("saves") or {}
+    for what in ("not_kept", "not_read"):
+        if counts := saved.get(what):
+            why = ", ".join(f"{reason} {count}" for reason, count in counts.items())
+            click.echo(f"{_WORDS[what]}: {why}; last error: {saved['last_error']}")
+    if engine.get("turns_not_kept"):
+        click.echo(f"States lost: {engine['turns_not_kept']}; last error: {engine['last_error']}")
 
 
 def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> None:

@@ -22,6 +22,7 @@ from .protocol import Event, Failed, Finished, Notice, Progress, Request, Restor
 from .streams import AsyncEventStream, EventStream, Job
 
 if TYPE_CHECKING:
+    from ..coldstore import ColdStore, Counters
     from .ahead import Ahead
     from .bench import Benched
     from .depths import Sample
@@ -97,6 +98,18 @@ class Engine:
             return 0.0
         return time.monotonic() - self.observer.last_turn
 
+    @property
+    def saves(self) -> "Counters | None":
+        """What this process wrote to the store and what it did not; None where it has none."""
+        store = self._store
+        return None if store is None else store.counters()
+
+    @property
+    def _store(self) -> "ColdStore | None":
+        """The store, if it has been opened. For any thread."""
+        residents = self.__dict__.get("_residents")
+        return residents.__dict__.get("store") if residents is not None else None
+
     def tidy(self, unload_after_s: float) -> None:
         """Drop sessions and models that nobody has used for long."""
 
@@ -166,8 +179,7 @@ class Engine:
         began = time.monotonic()
         self._tasks.put(self._park)
         self._parking.wait(EXIT_WAIT_S)
-        residents = self.__dict__.get("_residents")
-        store = residents.__dict__.get("store") if residents is not None else None
+        store = self._store
         if store is not None:
             from ..limits import limits
 
@@ -267,7 +279,7 @@ class Engine:
                 turn.keep()
                 self._look_ahead(turn, request)
         except Exception as error:
-            logger.warning("a turn's state was not kept: %r", error)
+            self.observer.not_kept(error)
 
     def _look_ahead(self, turn: "Turn", request: Request) -> None:
         from .ahead import Ahead

@@ -38,6 +38,7 @@ class Persistence:
     fingerprint: Callable[[], str | None]
     min_tokens: int | None  # the user's, else by the size of a state
     wait: Callable[[float], None] = lambda timeout: None
+    failure: Callable[[], Exception | None] = lambda: None  # why it will not come to be known
 
 
 class Keeper:
@@ -190,7 +191,8 @@ class Keeper:
             return None, None  # reading all rows for the few that RAM lacks would take longer
         fingerprint = self._persistence.fingerprint()
         if fingerprint is None:
-            return None, Reason.FINGERPRINT_PENDING
+            failed = self._persistence.failure() is not None
+            return None, Reason.FINGERPRINT_FAILED if failed else Reason.FINGERPRINT_PENDING
         store = self._persistence.store
         # At least one token of the prompt must be left to forward.
         found = store.lookup(fingerprint, prompt[:-1], deeper_than=deeper_than)
@@ -243,8 +245,12 @@ class Keeper:
         self, session: Session, tip: Checkpoint, roles: Mapping[int, CheckpointRole]
     ) -> None:
         persistence = self._persistence
-        fingerprint = persistence.fingerprint() if persistence else None
-        if persistence is None or fingerprint is None:
+        if persistence is None:
+            return
+        fingerprint = persistence.fingerprint()
+        if fingerprint is None:
+            if worth_keeping(session.state, tip.position, persistence.min_tokens):
+                _say_why(persistence)
             return
         session.pointer = pointer(fingerprint, session.ids[: tip.position])
         for checkpoint in session.checkpoints:
@@ -272,3 +278,14 @@ class Keeper:
             return False
         persistence.store.flush(timeout)
         return persistence.store.lookup(fingerprint, ids).position == len(ids)
+
+
+def _say_why(persistence: Persistence) -> None:
+    """Why nothing can be kept of a turn whose fingerprint is not known."""
+    failure = persistence.failure()
+    if failure is not None:
+        detail = f"the model's weights could not be identified: {failure}"
+        persistence.store.not_kept("fingerprint_failed", detail)
+    else:
+        detail = "the model's weights are still being identified"
+        persistence.store.not_kept("fingerprint_pending", detail)

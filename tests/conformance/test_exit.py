@@ -126,3 +126,31 @@ print("told", end="")
 """
     ended = run(cut_off, code=1)
     assert (ended.stdout, ended.stderr) == ("told", "")
+
+
+def test_a_thread_that_asks_while_the_interpreter_ends_is_answered_from_the_ssd() -> None:
+    """A program's main thread has ended, and another one of it still has a question."""
+    program = f"""
+from llm_mtplx.demo import MODEL_DIR
+from llm_mtplx.engine.engine import shared_engine
+from llm_mtplx.engine.protocol import Request
+
+def ask(question):
+    said = [dict(role="system", content={SYSTEM!r}), dict(role="user", content=question)]
+    asked = Request("mtplx-demo", MODEL_DIR, said, temperature=0)
+    return list(engine.stream(asked))[-1]
+
+def ask_late():
+    assert ending.wait(60)
+    last = ask({TOLD!r})
+    print(last.source, last.restored > 40, last.miss_reason)
+
+engine = shared_engine()
+ask({TOLD!r})
+engine.call(lambda: engine._residents.store.flush(60))
+engine.forget(None, 0.0).result()
+threading.Thread(target=ask_late).start()
+"""
+    done = run(ENDING + program)
+    assert done.stdout.split() == ["ssd", "True", "None"]
+    assert done.stderr == ""

@@ -1,7 +1,7 @@
 # Thin aliases of the uv commands in the README.
 UV := scripts/uv
 
-.PHONY: setup demo test clients soak fuzz lint docs demo-model
+.PHONY: setup demo test test-pythons clients soak fuzz lint docs demo-model
 
 setup:
 	$(UV) sync
@@ -16,6 +16,10 @@ test: setup
 clients: setup
 	cd tests/clients && npm install --no-package-lock --no-audit --no-fund --loglevel=error
 	$(UV) run --group clients pytest -v tests/clients/with_*.py
+
+# The tests on each supported Python that is installed.
+test-pythons:
+	scripts/test-pythons
 
 soak: setup
 	$(UV) run python -m tests.coldstore.machine --steps 1000000 --out build/soak.json

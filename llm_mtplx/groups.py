@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .coldstore import DropReason, Report
+from .coldstore import Counters, DropReason, Report
 from .limits import limits
 from .sessions.budgets import BankLimits
 
@@ -43,6 +43,18 @@ def ssd_session_cache(report: Report) -> dict[str, Any]:
         "pending_writes": report.announced,
         "skips_writes": why_not_written(report),
         "limits": told.model_dump(),
+    }
+
+
+def saves(counters: Counters) -> dict[str, Any]:
+    """What one process wrote to the SSD, and what it did not."""
+    return {
+        "written_files": counters.written_files,
+        "written_bytes": counters.written_bytes,
+        "pending_bytes": counters.pending_bytes,
+        "not_kept": counters.drops,  # saves, by reason
+        "not_read": counters.misses,  # files, by reason
+        "last_error": counters.last_error or None,
     }
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from .blobs import Blobs
 from .manifest import Manifest
-from .reasons import StoreError
 from .reconcile import rebuild
 from .records import StoreLimits
 from .root import StoreRoot
+from .trouble import Trouble
 from .upkeep import Upkeep
 
 log = logging.getLogger(__name__)
@@ -24,12 +24,18 @@ class Background:
     """Starts each when it is wanted, one of a kind at a time. Any thread may call."""
 
     def __init__(
-        self, root: StoreRoot, blobs: Blobs, limits: StoreLimits, stop: threading.Event
+        self,
+        root: StoreRoot,
+        blobs: Blobs,
+        limits: StoreLimits,
+        stop: threading.Event,
+        trouble: Trouble,
     ) -> None:
         self._root = root
         self._blobs = blobs
         self._limits = limits
         self._stop = stop
+        self._trouble = trouble
         self._guard = threading.Lock()
         self._rebuilder: threading.Thread | None = None
         self._upkeep: threading.Thread | None = None
@@ -44,7 +50,7 @@ class Background:
         with self._guard:
             failed_lately = time.monotonic() - self._failed < RETRY_S and not at_once
             if manifest.rebuild_pending and not failed_lately and not _runs(self._rebuilder):
-                self._rebuilder = _start("mtplx-rebuild", lambda: self._rebuild(manifest))
+                self._rebuilder = self._start("mtplx-rebuild", lambda: self._rebuild(manifest))
 
     def rebuilt(self, timeout: float) -> bool:
         """Wait for a rebuild that is under way; False after ``timeout`` seconds."""
@@ -58,12 +64,15 @@ class Background:
             now = time.monotonic()
             if now - self._tended >= self._limits.tidy_every_s and not _runs(self._upkeep):
                 self._tended = now
-                self._upkeep = _start("mtplx-upkeep", self._tend)
+                self._upkeep = self._start("mtplx-upkeep", self._tend)
 
     def _tend(self) -> None:
         # The request that brought this about is still being looked up.
         if not self._stop.wait(UPKEEP_AFTER_S):
-            Upkeep(self._root, self._limits, self._stop).run()
+            try:
+                Upkeep(self._root, self._limits, self._stop).run()
+            except Exception as error:
+                self._trouble.warn("the upkeep of the store failed", error)
 
     def join(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -78,17 +87,21 @@ class Background:
             log.info("rebuilt the manifest: %s", found)
             if not self._stop.is_set():
                 pending.rebuild_pending = False
-        except StoreError as error:
+        except Exception as error:
             self._failed = time.monotonic()
-            log.info("the manifest could not be rebuilt: %s", error)
+            self._trouble.warn("the index of the store could not be rebuilt", error)
         finally:
             manifest.close()
 
-
-def _start(name: str, run: Callable[[], None]) -> threading.Thread:
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return thread
+    def _start(self, name: str, run: Callable[[], None]) -> threading.Thread | None:
+        """A running thread; None at the end of the process, when the next one has to do it."""
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._trouble.note(error)
+            return None
+        return thread
 
 
 def _runs(thread: threading.Thread | None) -> bool:

@@ -33,6 +33,8 @@ DropReason = Literal[
     "not_a_store",
     "write_failed",  # any other error; `last_error` has its text
     "closed",  # the store was closed before the write began
+    "fingerprint_pending",  # it is not known yet which weights made the state
+    "fingerprint_failed",  # and it will not be: a file of the model cannot be read
 ]
 MISS_REASONS: tuple[MissReason, ...] = get_args(MissReason)
 DROP_REASONS: tuple[DropReason, ...] = get_args(DropReason)

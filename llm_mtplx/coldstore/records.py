@@ -141,6 +141,18 @@ class Conversation:
 
 
 @dataclass(frozen=True)
+class Counters:
+    """What this process did with the store."""
+
+    pending_bytes: int = 0
+    written_files: int = 0
+    written_bytes: int = 0
+    drops: dict[str, int] = field(default_factory=dict)  # saves not written, by reason
+    misses: dict[str, int] = field(default_factory=dict)  # files that failed, by reason
+    last_error: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
     """What the store holds and what this process did with it."""
 

@@ -2,9 +2,10 @@
 
 import errno
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 from .blobs import Blobs
 from .lookup import wanted_block, wanted_checkpoint
@@ -51,13 +52,13 @@ def read_files(
             while opening or reading or waiting:
                 while waiting and len(opening) < readers:
                     wanted = waiting.popleft()
-                    opening.append((wanted, pool.submit(open_file, blobs, wanted)))
+                    opening.append((wanted, _begin(pool, open_file, blobs, wanted)))
                 if opening and len(reading) < 2 * readers:
                     wanted, opened = opening[0]
                     file = opened.result()
                     opening.popleft()
                     buffers = _buffers(file, place, wanted)
-                    reading.append((wanted, file, pool.submit(file.read_into, buffers)))
+                    reading.append((wanted, file, _begin(pool, file.read_into, buffers)))
                 else:
                     wanted, file, read = reading[0]
                     read.result()
@@ -72,6 +73,26 @@ def read_files(
             # What is under way is finished: if it is good it need not be read again.
             nbytes += sum(_finish(each, done) for each in reading)
     return nbytes, failure
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _begin(
+    pool: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+) -> Future[R]:
+    """Call on a thread of the pool; on this one where the interpreter is ending. Then it starts no
+    threads and pools take no work, but a thread of the user's may still wait for an answer."""
+    try:
+        return pool.submit(function, *args, **kwargs)
+    except RuntimeError:
+        future: Future[R] = Future()
+        try:
+            future.set_result(function(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 def _finish(each: tuple[Wanted, OpenFile, Future[None]], done: set[bytes]) -> int:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence, Set
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from .background import Background
@@ -22,10 +22,11 @@ from .lookup import find, stored_keys, wanted_block, wanted_checkpoint
 from .manifest import Manifest
 from .reasons import DropReason, MissReason, StoreError, miss_reason
 from .reconcile import clear_dead_writers, rebuild
-from .records import Forgotten, Found, Miss, Place, Report, Restored, Save, StoreLimits
+from .records import Counters, Forgotten, Found, Miss, Place, Report, Restored, Save, StoreLimits
 from .report import holdings
 from .restore import Failure, files_of, read_files
 from .root import StoreRoot
+from .trouble import Trouble
 from .writer import Job, NewFile, Writer
 
 log = logging.getLogger(__name__)
@@ -164,6 +165,12 @@ class ColdStore:
         self._mine()
         return self._writer.wait_for_room(nbytes, timeout)
 
+    def start(self) -> None:
+        """Be ready to save. To be called at the beginning of what ends in a save: a process that
+        is ending by then can start no thread any more."""
+        self._mine()
+        self._writer.start()
+
     def tend(self) -> None:
         """Remove, in the background and now and then, what nobody needs and what is over the
         limits. For processes that may write."""
@@ -267,16 +274,25 @@ class ColdStore:
             report = Report(path=str(self.path), reason="store_unavailable", detail=str(error))
         finally:
             manifest.close()
+        return replace(report, **asdict(self.counters()))
+
+    def counters(self) -> Counters:
+        """What this process wrote, did not write, and could not read. Touches no file."""
+        self._mine()
         writer = self._writer
-        return replace(
-            report,
+        return Counters(
             pending_bytes=writer.pending_bytes,
             written_files=writer.written_files,
             written_bytes=writer.written_bytes,
-            drops={str(reason): count for reason, count in writer.drops.items()},
-            misses={str(reason): count for reason, count in self._misses.items()},
-            last_error=writer.last_error,
+            drops={str(reason): count for reason, count in tuple(writer.drops.items())},
+            misses={str(reason): count for reason, count in tuple(self._misses.items())},
+            last_error=self._trouble.last_error,
         )
+
+    def not_kept(self, reason: DropReason, detail: str) -> None:
+        """Count what a caller gave up to save, and say so as for a save that failed."""
+        self._mine()
+        self._writer.not_kept(reason, detail)
 
     def flush(self, timeout: float) -> bool:
         """Wait until every save so far is written or dropped; False after ``timeout`` seconds."""
@@ -306,6 +322,7 @@ class ColdStore:
 
     def _start(self) -> None:
         self._pid = os.getpid()
+        self._trouble = Trouble()
         self._manifest = Manifest(self._root, self._limits.busy_s)
         self._writer_manifest = Manifest(self._root, self._limits.write_busy_s)
         self._writer = Writer(
@@ -314,10 +331,13 @@ class ColdStore:
             self._writer_manifest,
             self._limits,
             self._failpoint,
+            self._trouble,
         )
         self._misses: Counter[MissReason] = Counter()
         self._stop = threading.Event()
-        self._background = Background(self._root, self._blobs, self._limits, self._stop)
+        self._background = Background(
+            self._root, self._blobs, self._limits, self._stop, self._trouble
+        )
 
     def _mine(self) -> None:
         """In a forked child: leave the parent's threads and locks behind."""

@@ -1,6 +1,5 @@
 """The background writer: one thread, a queue bounded in bytes, everything that fails counted."""
 
-import logging
 import threading
 import time
 import uuid
@@ -21,10 +20,7 @@ from .reconcile import clear_dead_writers
 from .records import Section, StoreLimits
 from .root import StoreRoot
 from .rows import BlockRow, CheckpointRow
-
-log = logging.getLogger(__name__)
-
-NEEDS_THE_USER: tuple[DropReason, ...] = ("disk_full", "low_disk", "write_budget", "no_room")
+from .trouble import Trouble
 
 
 @dataclass(frozen=True)
@@ -55,10 +51,13 @@ class Job:
 
 
 class Writer:
-    """Writes jobs in order on a thread of its own, started by the first one.
+    """Writes jobs in order on a thread of its own, started by `start`, or else by the first one.
 
-    `submit`, `flush`, `close` and the counters may be used from any thread. Everything else
-    runs on the writer's thread. A file is announced before it is written, and its row, which
+    Since Python 3.12 no thread starts once the interpreter is ending, which is before the exit
+    handlers run. A save at the end of a process therefore needs a thread that runs already.
+
+    `start`, `submit`, `flush`, `close` and the counters may be used from any thread. Everything
+    else runs on the writer's thread. A file is announced before it is written, and its row, which
     comes last, makes it restorable.
     """
 
@@ -69,9 +68,9 @@ class Writer:
         manifest: Manifest,
         limits: StoreLimits,
         failpoint: Failpoint,
+        trouble: Trouble,
     ) -> None:
         self.drops: Counter[DropReason] = Counter()
-        self.last_error = ""
         self.written_files = 0
         self.written_bytes = 0
         self.pending_bytes = 0
@@ -82,6 +81,7 @@ class Writer:
         self._backlog_bytes = limits.backlog_bytes
         self._admission = Admission(root, blobs, manifest, limits)
         self._failpoint = failpoint
+        self._trouble = trouble
         self._uuid = uuid.uuid4().hex
         self._lock_handle: int | None = None
         self._jobs: deque[Job] = deque()
@@ -97,25 +97,36 @@ class Writer:
         """Under which it announces what it writes."""
         return self._uuid
 
+    def start(self) -> None:
+        """Start the thread if it does not run yet."""
+        with self._changed:
+            self._start()
+
     def submit(self, job: Job) -> DropReason | None:
         """Queue a job, or say why not. Never waits."""
         nbytes = sum(file.nbytes for file in job.files)
         with self._changed:
             if self._closed:
-                return self._refuse(job, "closed")
+                return self._refuse(job, "closed", StoreError("closed", "the process is ending"))
             # A single save larger than the whole queue must still get through.
             if nbytes and self.pending_bytes and self.pending_bytes + nbytes > self._backlog_bytes:
-                return self._refuse(job, "backlog_full")
+                detail = f"{self.pending_bytes:,} bytes wait to be written already"
+                return self._refuse(job, "backlog_full", StoreError("backlog_full", detail))
+            error = self._start()
+            if error is not None:
+                return self._refuse(job, "closed", error)
             self._jobs.append(job)
             self._keys.update(file.wanted.key for file in job.files)
             self._unfinished += 1
             self.pending_bytes += nbytes
-            if self._thread is None:
-                # A daemon: a process that has waited its time at exit must be able to leave.
-                self._thread = threading.Thread(target=self._run, name="mtplx-save", daemon=True)
-                self._thread.start()
             self._changed.notify_all()
         return None
+
+    def not_kept(self, reason: DropReason, detail: str) -> None:
+        """Count what was given up before it became a job."""
+        with self._changed:
+            self.drops[reason] += 1
+        self._trouble.not_saved(reason, StoreError(reason, detail))
 
     def wait_for_room(self, nbytes: int, timeout: float) -> bool:
         """Wait until a job of ``nbytes`` would be let in; False after ``timeout`` seconds."""
@@ -145,7 +156,7 @@ class Writer:
             done = self._changed.wait_for(lambda: not self._unfinished, timeout)
             self._gave_up = not done
             while self._jobs:
-                self._discard(self._jobs.popleft(), "closed")
+                self._discard(self._jobs.popleft(), "closed", _out_of_time())
         if self._thread is not None:
             self._thread.join(max(0.0, deadline - time.monotonic()) if done else 0.0)
             return done and not self._thread.is_alive()
@@ -162,10 +173,8 @@ class Writer:
             try:
                 self._write(job)
             except Exception as error:  # whatever it is, the answer must not suffer
-                self._warn(drop_reason(error), error)
                 with self._changed:
-                    self.last_error = str(error)
-                    self._discard(job, drop_reason(error))
+                    self._discard(job, drop_reason(error), error)
             else:
                 with self._changed:
                     self._finish()
@@ -198,7 +207,7 @@ class Writer:
                     self._release(job.files.popleft())
                     self._changed.notify_all()
                 if self._gave_up and job.files:
-                    raise StoreError("closed", "the process did not wait any longer")
+                    raise _out_of_time()
         except BaseException:
             self._withdraw(announced)
             raise
@@ -209,7 +218,7 @@ class Writer:
         try:
             self._admission.wrote(nbytes)
         except StoreError as error:
-            self.last_error = str(error)
+            self._trouble.note(error)
 
     def _announce(self, job: Job, announced: set[bytes]) -> None:
         """Announce what is not stored yet, and add its keys to ``announced``.
@@ -317,13 +326,13 @@ class Writer:
             self._manifest.withdraw(announced, self._uuid)
         except StoreError as error:
             # They die with this process.
-            self.last_error = str(error)
+            self._trouble.note(error)
 
     def _clear_dead_writers(self) -> None:
         try:
             clear_dead_writers(self._root, self._blobs, self._manifest)
-        except (StoreError, OSError) as error:
-            self.last_error = str(error)
+        except Exception as error:  # a thread that ends here would leave later saves unwritten
+            self._trouble.warn("files of processes that were killed were not removed", error)
 
     def _let_go(self) -> None:
         """Give the writer's lock back; what it announced is written or withdrawn."""
@@ -331,22 +340,32 @@ class Writer:
             try:
                 locks.release(self._root, self._uuid, self._lock_handle)
             except OSError as error:
-                self.last_error = str(error)
-
-    def _warn(self, reason: DropReason, error: Exception) -> None:
-        """Tell the user, once a process, about what only the user can change."""
-        if reason in NEEDS_THE_USER and not self.drops[reason]:
-            log.warning("nothing is kept on disk now, answers go on: %s", error)
+                self._trouble.note(error)
 
     # The following run with `_changed` held.
 
-    def _refuse(self, job: Job, reason: DropReason) -> DropReason:
+    def _start(self) -> Exception | None:
+        """Why the thread does not run."""
+        if self._thread is None and not self._closed:
+            # A daemon: a process that has waited its time at exit must be able to leave.
+            thread = threading.Thread(target=self._run, name="mtplx-save", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # the interpreter is ending, or there are too many
+                return error
+            self._thread = thread
+        return None
+
+    def _refuse(self, job: Job, reason: DropReason, error: Exception) -> DropReason:
         if job.touched is None:
             self.drops[reason] += 1
+            self._trouble.not_saved(reason, error)
+        else:
+            self._trouble.note(error)
         return reason
 
-    def _discard(self, job: Job, reason: DropReason) -> None:
-        self._refuse(job, reason)
+    def _discard(self, job: Job, reason: DropReason, error: Exception) -> None:
+        self._refuse(job, reason, error)
         for file in job.files:
             self._release(file)
         job.files.clear()
@@ -361,3 +380,7 @@ class Writer:
     def _finish(self) -> None:
         self._unfinished -= 1
         self._changed.notify_all()
+
+
+def _out_of_time() -> StoreError:
+    return StoreError("closed", "the time for it at the end of the process was over")

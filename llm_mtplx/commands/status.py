@@ -29,7 +29,11 @@ def status(json_: bool) -> None:
     everything = total(reused.values())
     if json_:
         disk = {**ssd_session_cache(report), "conversations": kept, **_reuse(everything)}
-        resident = engine or {"engine": None, "session_bank": session_bank(bank_limits())}
+        resident = engine or {
+            "engine": None,
+            "session_bank": session_bank(bank_limits()),
+            "saves": None,
+        }
         click.echo(json.dumps({**resident, "ssd_session_cache": disk}, indent=2))
         return
     if engine is not None:
@@ -61,12 +65,18 @@ def _reuse(told: Reuse) -> dict[str, Any]:
 
 def resident_engine() -> dict[str, Any] | None:
     """What the engine that stays loaded tells of itself; None where there is none."""
-    from ..engine.attach import NoEngine, ask
+    from ..engine.attach import NoEngine, Strange, ask
 
     try:
         return ask("status")
+    except Strange as error:
+        click.echo(f"Engine: {error}", err=True)
     except NoEngine:
-        return None
+        pass
+    return None
+
+
+_WORDS = {"not_kept": "Saves that failed", "not_read": "Files that could not be read"}
 
 
 def _print_engine(told: dict[str, Any]) -> None:
@@ -77,6 +87,13 @@ def _print_engine(told: dict[str, Any]) -> None:
     where = f" at {told['address']}" if told["address"] else ""
     models = ", ".join(f"{m['id']} ({size(m['bytes'])})" for m in engine["models"])
     click.echo(f"Engine: process {told['pid']}{where}, {doing}; loaded: {models or 'nothing yet'}")
+    saved = told.get("saves") or {}
+    for what in ("not_kept", "not_read"):
+        if counts := saved.get(what):
+            why = ", ".join(f"{reason} {count}" for reason, count in counts.items())
+            click.echo(f"{_WORDS[what]}: {why}; last error: {saved['last_error']}")
+    if engine.get("turns_not_kept"):
+        click.echo(f"States lost: {engine['turns_not_kept']}; last error: {engine['last_error']}")
 
 
 def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> None:

@@ -12,9 +12,19 @@ from ..errors import EngineError
 from .hello import difference, hello
 from .place import directory, is_ours, peer_uid, socket_path
 from .protocol import Event, Failed, Finished, Request
-from .wire import ALIVE, MAX_LINE, event_from, from_line, request_fields, to_line
+from .wire import (
+    ALIVE,
+    MAX_LINE,
+    Unreadable,
+    event_from,
+    greeting_from,
+    request_fields,
+    status_from,
+    to_line,
+)
 
 CONNECT_S = 5.0  # to accept and say hello
+GREETING = 65_536  # bytes at most
 SILENT_S = 60.0  # between two signs of life; the engine gives one every few seconds
 
 _GONE = "The resident engine ended in the middle of the answer. Ask again."
@@ -26,6 +36,10 @@ _SILENT = (
 
 class NoEngine(Exception):
     """Nobody answers who can be trusted and is the same as this process would be."""
+
+
+class Strange(NoEngine):
+    """Somebody listens, but does not answer as an engine does."""
 
 
 def connect() -> socket.socket:
@@ -55,9 +69,9 @@ def ask(question: str, **details: Any) -> dict[str, Any]:
     with connect() as connection, connection.makefile("rb") as incoming:
         try:
             connection.sendall(to_line({"ask": question, **details}))
-            return from_line(incoming.readline(MAX_LINE))
+            return status_from(incoming.readline(MAX_LINE))
         except (OSError, ValueError) as error:
-            raise NoEngine(f"the resident engine does not answer: {error!r}") from None
+            raise _strange(error) from None
 
 
 class Attachment:
@@ -72,7 +86,7 @@ class Attachment:
             connection.sendall(to_line({"request": request_fields(request)}))
         except (OSError, ValueError) as error:
             connection.close()
-            raise NoEngine(f"the resident engine does not answer: {error!r}") from None
+            raise _strange(error) from None
         except NoEngine:
             connection.close()
             raise
@@ -83,12 +97,12 @@ class Attachment:
         greeting = {"hello": ours, "folder": str(folder), "pid": os.getpid()}
         self._connection.sendall(to_line(greeting))
         line = b""
-        while not line.endswith(b"\n"):
+        while not line.endswith(b"\n") and len(line) < GREETING:
             part = self._connection.recv(65_536)
             if not part:
                 break
             line += part
-        return difference(ours, from_line(line)["hello"])
+        return difference(ours, greeting_from(line))
 
     def cancel(self) -> None:
         """Let the turn end within one round; its Finished still comes."""
@@ -135,9 +149,15 @@ class Attachment:
             outgoing.close()
 
 
+def _strange(error: Exception) -> Strange:
+    if isinstance(error, OSError):
+        return Strange(f"the resident engine does not answer: {error}")
+    return Strange(f"what listens at {socket_path()} does not answer as an engine: {error}")
+
+
 def _next_line(incoming: BinaryIO) -> bytes:
     try:
-        return incoming.readline()
+        return incoming.readline(MAX_LINE)
     except TimeoutError:
         raise EngineError(_SILENT) from None
     except OSError:
@@ -147,7 +167,7 @@ def _next_line(incoming: BinaryIO) -> bytes:
 def _checked(line: bytes) -> Event | None:
     """The event in ``line``; None for a sign of life. Raises what the turn failed with."""
     if not line.endswith(b"\n"):
-        raise EngineError(_GONE)
+        raise Unreadable(_GONE)
     if line == ALIVE:
         return None
     event = event_from(line)

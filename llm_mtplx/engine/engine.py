@@ -17,10 +17,12 @@ from ..errors import EngineError, MtplxError
 from .blas import preload
 from .fair import FairQueue
 from .observe import Observer
+from .parking import Parking, leave
 from .protocol import Event, Failed, Finished, Notice, Progress, Request, Restored
 from .streams import AsyncEventStream, EventStream, Job
 
 if TYPE_CHECKING:
+    from ..coldstore import ColdStore, Counters
     from .ahead import Ahead
     from .bench import Benched
     from .depths import Sample
@@ -34,6 +36,7 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 EXIT_WAIT_S = 3.0
+PATIENCE_S = 30.0  # where the answer is complete and only its state is not kept yet
 AHEAD = 16  # ended turns whose next ones may be read ahead
 
 
@@ -49,8 +52,13 @@ class Engine:
         self._ahead: deque[Ahead] = deque(maxlen=AHEAD)
         self.stays = False  # whether this process is there for turns to come
         self._closed = False
+        self._calls = 0  # under way
+        self._parking = Parking()
         self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            raise EngineError(f"The engine cannot start: {error}.") from None
         # A daemon thread inside MLX at interpreter shutdown would crash: stop it before.
         atexit.register(self.close)
 
@@ -62,10 +70,13 @@ class Engine:
         future: Future[T] = Future()
 
         def task() -> None:
+            self._calls += 1
             try:
                 future.set_result(function())
             except Exception as error:
                 future.set_exception(error)
+            finally:
+                self._calls -= 1
 
         self._put(task)
         return future
@@ -86,6 +97,18 @@ class Engine:
         if self._current is not None or self._jobs:
             return 0.0
         return time.monotonic() - self.observer.last_turn
+
+    @property
+    def saves(self) -> "Counters | None":
+        """What this process wrote to the store and what it did not; None where it has none."""
+        store = self._store
+        return None if store is None else store.counters()
+
+    @property
+    def _store(self) -> "ColdStore | None":
+        """The store, if it has been opened. For any thread."""
+        residents = self.__dict__.get("_residents")
+        return residents.__dict__.get("store") if residents is not None else None
 
     def tidy(self, unload_after_s: float) -> None:
         """Drop sessions and models that nobody has used for long."""
@@ -154,16 +177,27 @@ class Engine:
         if current is not None:
             current.cancel()
         began = time.monotonic()
-        idle = threading.Event()
-        self._tasks.put(idle.set)
-        idle.wait(EXIT_WAIT_S)
-        residents = self.__dict__.get("_residents")
-        store = residents.__dict__.get("store") if residents is not None else None
+        self._tasks.put(self._park)
+        self._parking.wait(EXIT_WAIT_S)
+        store = self._store
         if store is not None:
             from ..limits import limits
 
             # What is not written by then is a miss later.
             store.close(max(began + limits().exit_save_s - time.monotonic(), 0.0))
+        if not self._parking.wait(0.0 if self._cut_off else PATIENCE_S):
+            leave()
+
+    @property
+    def _cut_off(self) -> bool:
+        """Whether the process ends before what it waited for."""
+        return self._calls > 0 or self.observer.running is not None
+
+    def _park(self) -> None:
+        if self._tasks.waiting():
+            self._tasks.put(self._park)  # their readers hear first that they do not begin
+        else:
+            self._parking.enter()
 
     def _run(self) -> None:
         preload()
@@ -245,7 +279,7 @@ class Engine:
                 turn.keep()
                 self._look_ahead(turn, request)
         except Exception as error:
-            logger.warning("a turn's state was not kept: %r", error)
+            self.observer.not_kept(error)
 
     def _look_ahead(self, turn: "Turn", request: Request) -> None:
         from .ahead import Ahead

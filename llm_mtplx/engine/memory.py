@@ -71,7 +71,11 @@ def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None, salt: str = 
             },
         )
         persistence = Persistence(
-            store, lambda: fingerprint.value, limits().min_tokens, fingerprint.wait
+            store,
+            lambda: fingerprint.value,
+            limits().min_tokens,
+            fingerprint.wait,
+            lambda: fingerprint.error,
         )
     tokenizer = model.tokenizer
     return Keeper(bank, model.key + salt, tokenizer.decode, tokenizer.message_start, persistence)

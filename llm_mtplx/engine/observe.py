@@ -4,12 +4,15 @@ Written on the engine's thread, read from any: what is handed out is never chang
 Imports no MLX.
 """
 
+import logging
 import time
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from .protocol import Finished, Request
+
+logger = logging.getLogger(__name__)
 
 RECENT_TURNS = 20
 TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
@@ -28,6 +31,7 @@ class Totals:
     rounds: int = 0
     drafted: Counter[int] = field(default_factory=Counter)  # by position in the draft
     accepted: Counter[int] = field(default_factory=Counter)
+    not_kept: int = 0  # turns whose state was lost to an error
     missed: Counter[str] = field(default_factory=Counter)  # turns, by reason
     ttft: Counter[float] = field(default_factory=Counter)  # turns, by the bucket's upper end
     ttft_s: float = 0.0
@@ -68,6 +72,7 @@ class Observer:
         self.running: Running | None = None
         self.memory: dict[str, Any] = {}  # models, session_bank and MLX's own, as last published
         self.last_turn = time.monotonic()
+        self.last_error = ""  # of what comes after an answer
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT_TURNS)
 
     @property
@@ -110,6 +115,13 @@ class Observer:
     def fail(self) -> None:
         self._ended()
         self.totals.turns["error"] += 1
+
+    def not_kept(self, error: Exception) -> None:
+        """The answer is out, and its state is lost. One line a process."""
+        if not self.totals.not_kept:
+            logger.warning("a turn's state was not kept, answers go on: %r", error)
+        self.totals.not_kept += 1
+        self.last_error = repr(error)
 
     def _ended(self) -> None:
         self.running = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
@@ -11,6 +12,8 @@ from typing import Any
 from .engine import Engine
 from .resident import Place, listen
 from .status import engine_status
+
+logger = logging.getLogger(__name__)
 
 WATCH_S = 5.0
 FORGET_S = 3.0  # less than who asks will wait
@@ -69,13 +72,20 @@ async def _watch(
     unload_after_s: float,
     stopping: asyncio.Event,
 ) -> None:
+    told = ""
     while True:
         limits = [seconds for seconds in (keep_alive_s, unload_after_s) if seconds]
         await asyncio.sleep(min([WATCH_S, *(seconds / 4 for seconds in limits)]))
         for kept in (path, path.with_suffix(".lock")):
             with contextlib.suppress(OSError):
                 os.utime(kept)  # what tidies up /tmp goes by this
-        if keep_alive_s and engine.idle_s >= keep_alive_s:
-            stopping.set()
-        elif engine.idle:
-            engine.tidy(unload_after_s)
+        try:
+            if keep_alive_s and engine.idle_s >= keep_alive_s:
+                stopping.set()
+            elif engine.idle:
+                engine.tidy(unload_after_s)
+        except Exception as error:
+            # The next round may do better: an engine that nobody watches stays for ever.
+            if told != repr(error):
+                told = repr(error)
+                logger.warning("watching the engine failed: %r", error)

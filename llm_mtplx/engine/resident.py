@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import socket
 from collections.abc import Awaitable, Callable
@@ -15,6 +16,8 @@ from .hello import difference, hello
 from .place import is_ours, make_directory, peer_uid, socket_path
 from .protocol import Failed
 from .wire import ALIVE, MAX_LINE, event_line, from_line, request_from, to_line
+
+logger = logging.getLogger(__name__)
 
 ALREADY = "An engine is resident already. 'llm mtplx status' shows it, 'llm mtplx stop' ends it."
 ALIVE_S = 5.0  # between signs of life
@@ -74,10 +77,13 @@ async def listen(place: Place, engine: Engine, answer: Ask) -> asyncio.Server:
 
     async def come_in(incoming: asyncio.StreamReader, outgoing: asyncio.StreamWriter) -> None:
         try:
-            with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError):
-                connection = outgoing.get_extra_info("socket")
-                if peer_uid(connection) == os.getuid():
-                    await _serve(engine, answer, incoming, outgoing)
+            connection = outgoing.get_extra_info("socket")
+            if peer_uid(connection) == os.getuid():
+                await _serve(engine, answer, incoming, outgoing)
+        except OSError:
+            pass  # the other side is gone
+        except Exception as error:
+            logger.warning("a process asked what cannot be read: %r", error)
         finally:
             outgoing.close()
 

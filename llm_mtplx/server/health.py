@@ -43,7 +43,10 @@ class Health:
 
 
 def _store_report() -> dict[str, Any]:
-    report = ColdStore(cache_dir(), store_limits()).report()
+    try:
+        report = ColdStore(cache_dir(), store_limits()).report()
+    except Exception as error:  # what the disk holds may be anything
+        return {"restorable": False, "last_error": repr(error)}
     return {**ssd_session_cache(report), "entries": len(report.conversations)}
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from starlette.requests import Request as HttpRequest
 from starlette.responses import PlainTextResponse, Response
 
+from ..coldstore import Counters
 from ..engine.engine import Engine
 from ..engine.observe import TTFT_BUCKETS_S
 from .gateway import Gateway
@@ -24,6 +25,7 @@ def exposition(engine: Engine) -> str:
     models = [(_label("model", model["id"]), model["bytes"]) for model in memory.get("models", [])]
     restored = "Tokens of prompts that were not read again, by where they came from"
     missed = "Turns that could not start from more, by reason"
+    saves = engine.saves or Counters()
     running = engine.observer.running is not None
     lines = [
         *_counter("turns", "Turns, by how they ended", _by("end", totals.turns)),
@@ -36,6 +38,10 @@ def exposition(engine: Engine) -> str:
         *_counter("drafts_examined", "Drafts, by position", _by("position", totals.drafted)),
         *_counter("drafts_accepted", "Right ones, by position", _by("position", totals.accepted)),
         *_counter("cache_misses", missed, _by("reason", totals.missed)),
+        *_counter("turns_not_kept", "Turns whose state was lost", totals.not_kept),
+        *_counter("saves_failed", "Saves not written, by reason", _by("reason", saves.drops)),
+        *_counter("reads_failed", "Files not read, by reason", _by("reason", saves.misses)),
+        *_counter("written_bytes", "Bytes written to the SSD", saves.written_bytes),
         *_ttft(engine),
         *_gauge("requests_waiting", "Requests in the queue", engine.waiting),
         *_gauge("requests_running", "Requests that are being answered", int(running)),

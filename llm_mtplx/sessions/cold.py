@@ -10,7 +10,6 @@ by nobody else, and the recurrent arrays, which nobody writes again; what comes 
 straight into the arrays of a new state.
 """
 
-import logging
 from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
@@ -36,8 +35,6 @@ from .hollow import hollow
 from .layout import DTYPES, is_laid_out
 from .session import Checkpoint
 
-logger = logging.getLogger(__name__)
-
 KINDS = {name: kind for kind, name in DTYPES.items()}
 STREAM_S = 1.0  # of waiting for the disk at a turn's end, at most
 
@@ -61,7 +58,7 @@ def save_line(
     for queued in save_blocks(store, chain, state, position, STREAM_S / 10):
         patience -= 0 if queued else STREAM_S / 10
         if patience <= 0:
-            logger.info("the disk is too slow: the rest is left to the next turn")
+            store.not_kept("backlog_full", "the disk is slow; the next turn writes the rest")
             return
     sections = [
         *_rows(state, position // BLOCK * BLOCK, position),

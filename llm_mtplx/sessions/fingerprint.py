@@ -6,9 +6,9 @@ the background and is remembered by path, size, times and inode; until it is kno
 RAM.
 """
 
-import contextlib
 import hashlib
 import json
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ import xxhash
 
 from .. import jsonfile
 from ..catalog.folder import ModelFolder
+
+logger = logging.getLogger(__name__)
 
 INLINE_BYTES = 256 << 20  # hashed at once; more goes to the background
 _CHUNK = 16 << 20
@@ -33,13 +35,18 @@ class Fingerprint:
         self._computed_with = computed_with
         self._memo = memo
         self.value: str | None = None
+        self.error: Exception | None = None  # why there will be none
         self._hashing: threading.Thread | None = None
-        unknown = sum(f.stat().st_size for f in self._files if self._remembered(f) is None)
-        if unknown <= INLINE_BYTES:
-            self._compute()
-        else:
-            self._hashing = threading.Thread(target=self._compute, name="mtplx-hash", daemon=True)
-            self._hashing.start()
+        try:
+            unknown = sum(f.stat().st_size for f in self._files if self._remembered(f) is None)
+            if unknown <= INLINE_BYTES:
+                self._compute()
+            else:
+                hashing = threading.Thread(target=self._compute, name="mtplx-hash", daemon=True)
+                hashing.start()
+                self._hashing = hashing
+        except Exception as error:  # a file that is gone, or no thread where the process is ending
+            self.error = error
 
     def wait(self, timeout: float) -> None:
         """Until the weights are known, ``timeout`` seconds at most."""
@@ -47,11 +54,13 @@ class Fingerprint:
             self._hashing.join(timeout)
 
     def _compute(self) -> None:
-        with contextlib.suppress(OSError):
+        try:
             weights = [[file.name, self._weights_hash(file)] for file in self._files]
             small = [[file.name, _hash_file(file)] for file in self._small]
             told = json.dumps([weights, small, self._computed_with], sort_keys=True)
             self.value = hashlib.sha256(told.encode()).hexdigest()
+        except Exception as error:  # whatever it is, answers go on
+            self.error = error
 
     def _weights_hash(self, file: Path) -> str:
         blob = _hub_blob(file)
@@ -77,10 +86,14 @@ class Fingerprint:
 
     def _remember(self, file: Path, stamp: list[int], value: str) -> None:
         # Without the memo the weights are hashed again next time.
-        with contextlib.suppress(OSError), jsonfile.locked(self._memo):
-            memo = jsonfile.read_or_empty(self._memo)
-            memo[str(file.resolve())] = [stamp, value]
-            jsonfile.write(self._memo, memo)
+        try:
+            with jsonfile.locked(self._memo):
+                memo = jsonfile.read_or_empty(self._memo)
+                memo[str(file.resolve())] = [stamp, value]
+                jsonfile.write(self._memo, memo)
+        except OSError as error:
+            if stamp[0] > INLINE_BYTES:  # else it takes no time to be noticed
+                logger.warning("weights are hashed again by the next process: %s", error)
 
 
 def _hub_blob(file: Path) -> str | None:

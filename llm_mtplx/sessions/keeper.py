@@ -42,6 +42,7 @@ class Persistence:
     fingerprint: Callable[[], str | None]
     min_tokens: int | None  # the user's, else by the size of a state
     wait: Callable[[float], None] = lambda timeout: None
+    failure: Callable[[], Exception | None] = lambda: None  # why it will not come to be known
 
 
 class Keeper:
@@ -148,6 +149,8 @@ class Keeper:
 
         Without ``persist`` nothing is written to the store, not even that it was used.
         """
+        if persist and mode != "off" and self._persistence is not None:
+            self._persistence.store.start()  # a turn may end when the process does
         if mode != "on":
             loan = Loan(Session(self.model, conversation, empty()), None, Reason.CACHE_OFF)
             taken = Taken(loan, None, Reason.CACHE_OFF)
@@ -192,7 +195,8 @@ class Keeper:
             return None, None  # reading all rows for the few that RAM lacks would take longer
         fingerprint = self._persistence.fingerprint()
         if fingerprint is None:
-            return None, Reason.FINGERPRINT_PENDING
+            failed = self._persistence.failure() is not None
+            return None, Reason.FINGERPRINT_FAILED if failed else Reason.FINGERPRINT_PENDING
         store = self._persistence.store
         found = store.lookup(fingerprint, prompt, deeper_than=deeper_than)
         if found.position == 0:
@@ -273,8 +277,12 @@ class Keeper:
         self, session: Session, tip: Checkpoint, roles: Mapping[int, CheckpointRole]
     ) -> None:
         persistence = self._persistence
-        fingerprint = persistence.fingerprint() if persistence else None
-        if persistence is None or fingerprint is None:
+        if persistence is None:
+            return
+        fingerprint = persistence.fingerprint()
+        if fingerprint is None:
+            if worth_keeping(session.state, tip.position, persistence.min_tokens):
+                _say_why(persistence)
             return
         chain = Chain(fingerprint, session.ids[: tip.position])
         session.pointer = chain.pointer(tip.position)
@@ -303,3 +311,14 @@ class Keeper:
             return False
         persistence.store.flush(timeout)
         return persistence.store.lookup(fingerprint, ids).position == len(ids)
+
+
+def _say_why(persistence: Persistence) -> None:
+    """Why nothing can be kept of a turn whose fingerprint is not known."""
+    failure = persistence.failure()
+    if failure is not None:
+        detail = f"the model's weights could not be identified: {failure}"
+        persistence.store.not_kept("fingerprint_failed", detail)
+    else:
+        detail = "the model's weights are still being identified"
+        persistence.store.not_kept("fingerprint_pending", detail)

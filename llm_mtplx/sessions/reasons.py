@@ -49,6 +49,10 @@ class Reason(StrEnum):
         "the model's weights are still being identified; until then nothing goes to or comes "
         "from the SSD",
     )
+    FINGERPRINT_FAILED = (
+        "fingerprint_failed",
+        "the model's weights could not be identified; nothing goes to or comes from the SSD",
+    )
     CORRUPT_BLOCK = "corrupt_block", "a file of the store failed its check and was dropped"
     CORRUPT_CHECKPOINT = "corrupt_checkpoint", "a saved state failed its check and was dropped"
     CORRUPT_INDEX = "corrupt_index", "a row of the store's index was damaged and was dropped"

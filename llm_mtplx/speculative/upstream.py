@@ -5,6 +5,7 @@ and which weights they are given (``engine/load_trunk.py``). Tests hold our walk
 forward to the same bits, and say what else is expected of it.
 """
 
+import copy
 from typing import Any, TypeAlias
 
 import mlx.core as mx
@@ -143,12 +144,13 @@ def project(layer: nn.Module, x: mx.array) -> tuple[mx.array, mx.array, mx.array
 
 
 def build_model(config: dict[str, Any]) -> nn.Module:
-    """The model of a config, its weights not loaded."""
+    """The model of a config, its weights not loaded. ``config`` stays as it is."""
     modules = {"qwen3_next": qwen3_next, "prism_hadamard_qwen35": prism_hadamard_qwen35}
     # A mixture of experts is the dense model with another MLP; mlx-lm's module of its own for it
     # differs in how it reads experts, which is ours to do.
     family = modules.get(config["model_type"], qwen3_5)
-    return family.Model(family.ModelArgs.from_dict(config))
+    # mlx-lm renames keys of nested dicts in place.
+    return family.Model(family.ModelArgs.from_dict(copy.deepcopy(config)))
 
 
 def sanitize(model: nn.Module, weights: dict[str, mx.array]) -> dict[str, mx.array]:

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -93,7 +94,9 @@ def go_on(cache_dir: Path, number: int, counted: Path) -> None:
 def clean(cache_dir: Path, until: Path) -> None:
     """Collect and reconcile as if nothing were ever young, until all others have ended."""
     eager = StoreLimits(write_busy_s=WAIT, grace_s=0.0, duty=1.0, reconcile_every_s=0.0)
+    deadline = time.monotonic() + 10 * WAIT  # whoever was to end it may have failed
     while not until.exists():
+        assert time.monotonic() < deadline
         with contextlib.suppress(StoreError):  # there is no store yet
             collector = Collector(store_root(cache_dir), eager)
             collector.apply(collector.plan_gc(), lambda held: True)

@@ -1,6 +1,7 @@
 """The background writer: bounded, first writer wins, every failure counted, never in the way."""
 
 import errno
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
 from llm_mtplx.coldstore.entries import read_entry
 from llm_mtplx.coldstore.keys import Chain
+from llm_mtplx.coldstore.reasons import StoreError
 
 from .lines import FINGERPRINT, WAIT, files, in_child, killer, opened, restore, save_of, tokens
 from .lines import write as save_turn
@@ -144,6 +146,97 @@ def test_an_unforeseen_error_is_counted_too(tmp_path: Path) -> None:
     save_turn(store, IDS)
     assert store.report().drops == {"write_failed": 1}
     assert store.report().last_error == "unforeseen"
+    assert store.close(WAIT)
+
+
+ERRORS = [
+    OSError(errno.EIO, os.strerror(errno.EIO)),
+    OSError(errno.EROFS, os.strerror(errno.EROFS)),
+    OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+    OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+    StoreError("store_busy"),
+    StoreError("line_gone"),
+    StoreError("write_budget", "all of it"),
+    ValueError("unforeseen"),
+    MemoryError(),
+    RecursionError("too deep"),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=repr)
+def test_saves_that_fail_are_one_line_a_process_and_counted(
+    tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failpoint(name: str) -> None:
+        raise error
+
+    store = ColdStore(tmp_path, failpoint=failpoint)
+    for seed in range(3):
+        save_turn(store, tokens(300, seed))
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "answers go on" in line
+    assert (str(error) or "MemoryError") in line
+    counters = store.counters()
+    assert sum(counters.drops.values()) == 3
+    assert counters.last_error == (str(error) or "MemoryError")
+    assert store.close(WAIT)
+
+
+def test_what_is_given_up_at_the_end_is_one_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate("temp_written")
+    store = ColdStore(tmp_path, failpoint=gate)
+    store.save(save_of(IDS))
+    store.save(save_of(tokens(300, seed=1)))
+    assert gate.reached.wait(WAIT)
+    assert not store.close(0.0)
+    store.save(save_of(tokens(300, seed=2)))
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "the end of the process" in line
+    gate.opened.set()
+
+
+def test_later_saves_are_written_whatever_fails_between_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a hostile row")
+
+    monkeypatch.setattr("llm_mtplx.coldstore.writer.clear_dead_writers", fail)
+    with opened(tmp_path) as store:
+        for seed in range(2):
+            save_turn(store, tokens(300, seed))
+            assert restore(store, tokens(300, seed))[0].position == 300
+    assert [r.getMessage() for r in caplog.records if "a hostile row" in r.getMessage()]
+
+
+@pytest.mark.parametrize("what", ["upkeep", "rebuild"])
+def test_work_in_the_background_that_fails_is_one_line(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("a hostile row")
+
+    with opened(tmp_path) as store:
+        save_turn(store, IDS)
+    monkeypatch.setattr("llm_mtplx.coldstore.background.UPKEEP_AFTER_S", 0.0)
+    monkeypatch.setattr("llm_mtplx.coldstore.background.Upkeep.run", fail)
+    monkeypatch.setattr("llm_mtplx.coldstore.background.rebuild", fail)
+    if what == "rebuild":
+        for file in store.path.glob("manifest*"):
+            file.unlink()
+    store = ColdStore(tmp_path, StoreLimits(tidy_every_s=0.0))
+    for _ in range(2):
+        if what == "rebuild":
+            assert restore(store, IDS)[0].position == 0
+            assert store.reconciled(WAIT)
+        else:
+            store.tend()
+            store._background.join(WAIT)
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
+    assert "a hostile row" in line
+    assert store.counters().last_error == "a hostile row"
     assert store.close(WAIT)
 
 

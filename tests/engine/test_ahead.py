@@ -10,6 +10,8 @@ from llm_mtplx.engine.engine import Engine, shared_engine
 from llm_mtplx.engine.protocol import Finished, Request, Text
 from llm_mtplx.speculative.decoder import Decoder
 
+from ..waiting import until
+
 THINK = {"enable_thinking": True}
 
 
@@ -34,8 +36,7 @@ def two_turns(engine: Engine, conversation: str) -> tuple[list[dict[str, str]], 
     # A salt of its own, so that it finds nothing of the other conversations.
     own = {"conversation": conversation, "salt": conversation}
     text, _ = turn(engine, said, **own)
-    while not engine.idle:
-        pass
+    until(lambda: engine.idle)
     said += [
         {"role": "assistant", "content": text},
         {"role": "user", "content": "What is my name?"},

@@ -24,6 +24,7 @@ from llm_mtplx.errors import EngineError, ModelFolderError
 
 from ..folders import copy_demo, save_random_model
 from ..resident import TIMEOUT_S, resident
+from ..waiting import until
 
 HELLO = [{"role": "user", "content": "Count from 1 to 5."}]
 
@@ -60,8 +61,7 @@ def text(events: list[Event]) -> str:
 
 
 def wait_until_idle() -> None:
-    while ask("status")["engine"]["running"] is not None:
-        pass
+    until(lambda: ask("status")["engine"]["running"] is None)
 
 
 @contextlib.contextmanager
@@ -267,9 +267,12 @@ def test_a_hung_engine_is_left_alone_or_an_error(
 
 
 def wait_until_idle_after_hang() -> None:
-    while True:
+    def is_idle() -> bool:
         with contextlib.suppress(NoEngine):
-            return wait_until_idle()
+            return ask("status")["engine"]["running"] is None
+        return False
+
+    until(is_idle)
 
 
 def test_an_engine_that_dies_in_mid_answer_is_an_error(endless: Path, tmp_path: Path) -> None:

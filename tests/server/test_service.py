@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from ..waiting import until
 from .client import Answer, Client
 
 CHAT = "/v1/chat/completions"
@@ -20,8 +21,9 @@ def health(server: Client) -> dict:
 
 
 def wait_until_idle(server: Client) -> None:
-    while health(server)["engine"]["running"] or health(server)["engine"]["waiting"]:
-        pass
+    until(
+        lambda: not health(server)["engine"]["running"] and not health(server)["engine"]["waiting"]
+    )
 
 
 @pytest.mark.parametrize("path", ["/", "/health", "/metrics", "/v1/models", "/nowhere"])
@@ -84,8 +86,7 @@ def test_a_client_that_leaves_ends_its_turn(server: Client) -> None:
             assert answer.readline().startswith(b"data: ")
             answer.close()
         else:
-            while not health(server)["engine"]["running"]:
-                pass
+            until(lambda: health(server)["engine"]["running"])
         connection.close()
         wait_until_idle(server)
         latest = server.get("/health/recent").json["recent"][0]
@@ -98,8 +99,7 @@ def test_too_many_wait(server: Client) -> None:
     waiting = []
     for count in (1, 2):
         waiting.append(server.begin(CHAT, HELLO))
-        while health(server)["engine"]["waiting"] < count:
-            pass
+        until(lambda count=count: health(server)["engine"]["waiting"] >= count)
     refused = server.post(CHAT, HELLO)
     assert refused.status == 429
     assert int(refused.headers["retry-after"]) >= 1
@@ -118,14 +118,17 @@ def test_health_answers_while_a_long_prompt_is_read(server: Client) -> None:
     long = {**HELLO, "messages": [{"role": "user", "content": "one two three " * 250}]}
     reading = server.begin(CHAT, long)
     seen: list[dict] = []
-    while not seen or seen[-1] is not None:
+
+    def has_begun_and_ended() -> bool:
         now = health(server)["engine"]["running"]
-        if now is None and not seen:
-            continue
-        seen.append(now)
+        if now is not None:
+            seen.append(now)
+        return now is None and bool(seen)
+
+    until(has_begun_and_ended)
     assert json.loads(reading.getresponse().read())["usage"]["prompt_tokens"] > 700
     reading.close()
-    progress = [now["done"] for now in seen if now and now["phase"] == "reading"]
+    progress = [now["done"] for now in seen if now["phase"] == "reading"]
     assert progress == sorted(progress) and progress
 
 

@@ -109,3 +109,35 @@ def test_large_weights_are_hashed_in_the_background(tmp_path: Path, monkeypatch)
 class Later:
     def start(self) -> None:
         pass
+
+
+@pytest.mark.parametrize("size", ["small", "large"])
+@pytest.mark.parametrize(
+    "error", [OSError(5, "Input/output error"), ValueError("x"), MemoryError()], ids=repr
+)
+def test_weights_that_cannot_be_read_are_an_error_and_not_pending(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, error: Exception
+) -> None:
+    def fail(file: Path) -> str:
+        raise error
+
+    monkeypatch.setattr(module, "INLINE_BYTES", 0 if size == "large" else 1 << 40)
+    monkeypatch.setattr(module, "_hash_file", fail)
+    found = Fingerprint(inspect(copy_demo(tmp_path / "model")), tmp_path / "memo.json", VERSIONS)
+    found.wait(60)
+    assert (found.value, found.error) == (None, error)
+
+
+def test_a_process_that_can_start_no_thread_answers_without_a_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: object) -> None:
+        raise RuntimeError("can't create new thread at interpreter shutdown")
+
+    folder = inspect(copy_demo(tmp_path / "model"))
+    monkeypatch.setattr(module, "INLINE_BYTES", 0)
+    monkeypatch.setattr(module.threading.Thread, "start", refuse)
+    found = Fingerprint(folder, tmp_path / "memo.json", VERSIONS)
+    found.wait(60)
+    assert found.value is None
+    assert "interpreter shutdown" in str(found.error)

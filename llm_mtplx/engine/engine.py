@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import EngineError, MtplxError
+from ..errors import EngineError, Interrupted, MtplxError
 from .blas import preload
 from .fair import FairQueue
 from .observe import Observer
@@ -48,6 +48,7 @@ class Engine:
         self._current: Job | None = None
         self._ahead: deque[Ahead] = deque(maxlen=AHEAD)
         self.stays = False  # whether this process is there for turns to come
+        self._stopping = False  # whether it takes no more turns
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="mtplx-engine", daemon=True)
         self._thread.start()
@@ -110,11 +111,23 @@ class Engine:
 
         return self._begin(task)
 
+    def interrupt(self) -> None:
+        """Take no more turns; the readers of those that run and wait get an error now. What has
+        been generated is kept."""
+        self._stopping = True
+        for job in [*tuple(self._jobs), self._current]:
+            if job is not None:
+                job.stop()
+
     def _submit(self, request: Request, sink: Callable[[Event], None], client: str = "") -> Job:
+        if self._stopping:
+            raise Interrupted("The engine is stopping and takes no more requests. Ask again.")
         job = Job(request, sink)
         if self._current is not None:
             sink(Progress("waiting"))
         self._jobs.add(job)
+        if self._stopping:  # since the question above
+            job.stop()
         self._put(lambda: self._serve(job), client)
         return job
 

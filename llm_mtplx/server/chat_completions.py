@@ -238,7 +238,8 @@ class _About:
                         yield self._frame(choices=[], usage=openai_usage(event))
         except MtplxError as error:
             yield frame(openai_shape(of_turn(error)))
-        yield DONE
+        else:
+            yield DONE  # never after an error: who looks at nothing else must not take it for whole
 
     def _chunk(
         self, delta: dict[str, Any], finish: str | None = None, tokens: Sequence[Token] = ()

@@ -95,7 +95,8 @@ class _About:
                         yield frame({**self._head, "choices": [], "usage": openai_usage(event)})
         except MtplxError as error:
             yield frame(openai_shape(of_turn(error)))
-        yield DONE
+        else:
+            yield DONE  # never after an error: who looks at nothing else must not take it for whole
 
     def _logprobs(self, tokens: Sequence[Token], offset: int) -> dict[str, Any] | None:
         return of_completion(tokens, offset) if self._with_logprobs else None

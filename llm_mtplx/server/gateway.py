@@ -24,7 +24,7 @@ from ..engine.protocol import (
     ToolCall,
 )
 from ..engine.streams import AsyncEventStream
-from ..errors import MtplxError
+from ..errors import Interrupted, MtplxError
 from ..settings import is_logging
 from .errors import ApiError, of_turn
 
@@ -118,12 +118,21 @@ def hint(http: HttpRequest, metadata: Mapping[str, Any] | None, *others: str | N
     return next((value for value in [*told, *others] if value), None)
 
 
+async def _complete(events: AsyncEventStream) -> AsyncGenerator[Event | None, None]:
+    """The events; an answer that was cut off ends with an error, whatever cut it."""
+    async with contextlib.aclosing(events.__aiter__()) as reading:
+        async for event in reading:
+            if isinstance(event, Finished) and event.finish_reason == "interrupted":
+                raise Interrupted("The answer was cut off. Ask again.")
+            yield event
+
+
 class Live:
     """A turn whose answer somebody waits for; it ends within a round if they leave."""
 
     def __init__(self, events: AsyncEventStream, http: HttpRequest) -> None:
         self._events = events
-        self._reading = events.__aiter__()
+        self._reading = _complete(events)
         self._http = http
 
     async def answer(self, about: "About", stream: bool) -> Response:

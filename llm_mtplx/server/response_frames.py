@@ -56,6 +56,8 @@ class Items:
                         yield piece
         except MtplxError as error:
             told = {"code": "server_error", "message": of_turn(error).message}
+            if self._open is not None:
+                self._output.append({**self._open, "status": "incomplete"})
             failed = {**self._response("failed"), "error": told}
             yield self._frame("response.failed", response=failed)
 

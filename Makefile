@@ -1,7 +1,7 @@
 # Thin aliases of the uv commands in the README.
 UV := scripts/uv
 
-.PHONY: setup demo test soak lint docs demo-model
+.PHONY: setup demo test clients soak fuzz lint docs demo-model
 
 setup:
 	$(UV) sync
@@ -12,8 +12,16 @@ demo: setup
 test: setup
 	$(UV) run pytest -n auto --dist loadfile
 
+# Real programs against the server, each in one version. Needs node, and npm's registry once.
+clients: setup
+	cd tests/clients && npm install --no-package-lock --no-audit --no-fund --loglevel=error
+	$(UV) run --group clients pytest -v tests/clients/with_*.py
+
 soak: setup
 	$(UV) run python -m tests.coldstore.machine --steps 1000000 --out build/soak.json
+
+fuzz: setup
+	$(UV) run python -m tests.coldstore.fuzz --mutations 100000 --out build/fuzz.json
 
 lint: setup
 	$(UV) run ruff check .

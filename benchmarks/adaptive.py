@@ -3,7 +3,9 @@
     uv run python -m benchmarks.adaptive --blas wheel
 
 The costs are measured first, as ``tune`` does, on its own prompts. Then every contender decodes the
-same prompts greedily in turn, several times over, in one process; the fastest time counts.
+same prompts greedily in turn, several times over, in one process. *Adaptive* knows these costs;
+*learned* begins as a process does whose model was never tuned, and finds them while it decodes.
+Figures are medians, and those beside the best fixed depth are of pairs from the same repeat.
 Prompts are *easy* (the head nearly always right), *hard* (noise on ``mtp.fc`` until depth-1
 acceptance is about 60 %) or *mixed*: easy and hard in turns of 32 tokens within each answer.
 """
@@ -11,6 +13,7 @@ acceptance is about 60 %) or *mixed*: easy and hard in turns of 32 tokens within
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -26,6 +29,7 @@ from .decode import BLAS, PROMPTS, machine
 
 RESULTS = Path(__file__).parent / "results"
 DEPTHS = (0, 1, 2, 3, 4)
+LEARNERS = ("adaptive", "learned")
 KINDS = ("easy", "hard", "mixed")
 STRETCH = 32  # tokens of a kind in mixed answers
 # A round of a large float32 model takes long, with the wheel's BLAS very long.
@@ -114,40 +118,52 @@ def mixed(easy: Any, hard: Any) -> Any:
 
 
 def compare(model: Any, costs: Mapping[int, float], tokens: int, repeats: int) -> dict[str, Any]:
-    """Tokens per second of every contender, interleaved, of the fastest time for each prompt: what
-    else the machine does only ever slows a contender down."""
+    """Tokens per second of every contender, interleaved."""
     from llm_mtplx.engine.counts import Counts
     from llm_mtplx.speculative.adaptive import AdaptiveDepth
+    from llm_mtplx.speculative.depth import BREAK_EVEN
+    from llm_mtplx.speculative.pace import Pace
 
     from . import contenders
 
+    pace = Pace({depth: 1 + BREAK_EVEN["cpu"] * depth for depth in DEPTHS})
     contestants = {str(depth): lambda depth=depth: Counts(depth) for depth in DEPTHS}
     contestants["adaptive"] = lambda: Counts(max(costs), adaptive=AdaptiveDepth(costs))
-    fastest = {name: [float("inf")] * len(PROMPTS) for name in contestants}
+    contestants["learned"] = lambda: Counts(
+        max(DEPTHS), adaptive=AdaptiveDepth(pace.costs), pace=pace
+    )
+    spent: dict[str, list[float]] = {name: [] for name in contestants}
     taken: dict[str, Counter[str]] = {name: Counter() for name in contestants}
     parted = 0
     for repeat in range(repeats):
-        for at, text in enumerate(PROMPTS):
+        for each in spent.values():
+            each.append(0.0)
+        for text in PROMPTS:
             prompt = contenders.prompt_ids(model, text)
             outputs = {}
             # Each begins in turn, so that none always follows the same one.
             names = [*contestants][repeat % len(contestants) :]
             names += [name for name in contestants if name not in names]
             for name in names:
-                outputs[name], spent, depths = decode(model, prompt, tokens, contestants[name]())
-                fastest[name][at] = min(fastest[name][at], spent)
+                outputs[name], seconds, depths = decode(model, prompt, tokens, contestants[name]())
+                spent[name][-1] += seconds
                 if not repeat:
                     taken[name].update(depths)
             parted += sum(ids != outputs["0"] for ids in outputs.values())
-    rates = {name: len(PROMPTS) * (tokens - 1) / sum(each) for name, each in fastest.items()}
+    made = len(PROMPTS) * (tokens - 1)
+    rates = {name: made / statistics.median(each) for name, each in spent.items()}
     best = max(DEPTHS, key=lambda depth: rates[str(depth)])
     return {
         "tokens_per_s": {name: round(rate, 2) for name, rate in rates.items()},
         "best_fixed": best,
-        "adaptive_to_best": round(rates["adaptive"] / rates[str(best)], 3),
+        **{f"{name}_to_best": _paired(spent[str(best)], spent[name]) for name in LEARNERS},
         "rounds_by_depth": {name: dict(sorted(each.items())) for name, each in taken.items()},
         "parted": parted,
     }
+
+
+def _paired(best: list[float], other: list[float]) -> float:
+    return round(statistics.median(b / o for b, o in zip(best, other, strict=True)), 3)
 
 
 def decode(
@@ -156,17 +172,17 @@ def decode(
     """Ids, seconds after the first of them, and how often each depth was taken; as a turn does."""
     from llm_mtplx.speculative.decoder import Decoder
     from llm_mtplx.speculative.distributions import Sampling
-    from llm_mtplx.speculative.draws import Draws
 
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+    decoder = Decoder(model.trunk, model.head, Sampling())
     list(decoder.prefill(prompt))
     ids = [decoder.first()]
     taken: Counter[str] = Counter()
     started = time.perf_counter()
     while len(ids) < tokens:
         room = 1 if counts.plain_once else tokens - len(ids)
+        before = time.perf_counter()
         done = decoder.round(counts.next_depth, room, lambda token: False)
-        counts.add(done)
+        counts.add(done, time.perf_counter() - before)
         taken[str(done.drafted)] += 1
         ids += done.tokens
     return ids, time.perf_counter() - started, taken

@@ -15,7 +15,6 @@ from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel, load
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.recurrent import Tape
 
@@ -79,7 +78,7 @@ def mlx_lm(model: LoadedModel, prompt: list[int], tokens: int) -> tuple[list[int
 def ours(
     model: LoadedModel, prompt: list[int], tokens: int, depth: int, counts: Counts
 ) -> tuple[list[int], float]:
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+    decoder = Decoder(model.trunk, model.head, Sampling())
     list(decoder.prefill(prompt))
     ids = [decoder.first()]
     if depth == 0:
@@ -102,7 +101,7 @@ def costs(model: LoadedModel, repeats: int) -> dict[str, Any]:
     """The two forwards alone: a verify of w rows, and one draft step, over one row."""
     trunk, head = model.trunk, model.head
     assert head is not None
-    decoder = Decoder(trunk, head, Sampling(), Draws(0))
+    decoder = Decoder(trunk, head, Sampling())
     list(decoder.prefill((prompt_ids(model, "Tell me a story.") * 40)[:CONTEXT]))
     state = decoder.state
     assert state.hidden is not None and state.head_cache is not None

@@ -249,13 +249,12 @@ def compare_prefill(args: argparse.Namespace) -> dict[str, Any]:
     from llm_mtplx.engine.load import load
     from llm_mtplx.speculative.decoder import Decoder
     from llm_mtplx.speculative.distributions import Sampling
-    from llm_mtplx.speculative.draws import Draws
 
     model = load(args.folder, print)
     text = model.tokenizer.encode(PROMPT) * 1000
 
     def ours(head: Any, ids: list[int]) -> int:
-        decoder = Decoder(model.trunk, head, Sampling(), Draws(0))
+        decoder = Decoder(model.trunk, head, Sampling())
         for _ in decoder.prefill(ids):
             pass
         return decoder.first()

@@ -124,13 +124,12 @@ def _decode(
     from llm_mtplx.chat.grammar import SchemaRules
     from llm_mtplx.speculative.decoder import Decoder
     from llm_mtplx.speculative.distributions import Sampling
-    from llm_mtplx.speculative.draws import Draws
     from llm_mtplx.speculative.masks import Masks
 
     masks = None
     if schema is not None:
         masks = Masks(SchemaRules(schema, model.tokenizer, model.eos_ids, thinking=False))
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), masks=masks)
+    decoder = Decoder(model.trunk, model.head, Sampling(), masks=masks)
     list(decoder.prefill(prompt))
     ids = [decoder.first()]
     if depth == 0:

@@ -12,9 +12,10 @@ def register_models(register: Callable[..., None]) -> None:
 
     from .catalog.entries import list_entries
     from .model import AsyncMtplxModel, MtplxModel
+    from .once import first_time
 
     entries, warnings = list_entries()
-    for warning in warnings:
+    for warning in filter(first_time, warnings):
         click.echo(f"mtplx: {warning}", err=True)
     for entry in entries:
         register(MtplxModel(entry), AsyncMtplxModel(entry), aliases=entry.aliases)

@@ -2,17 +2,20 @@
 
 Every limit is an environment variable, ``LLM_MTPLX_`` and the field's name, or a key of the JSON
 object in ``mtplx/settings.json`` in llm's user directory; the environment wins. A value that is
-none is passed over with a warning: a bad setting breaks no command.
+not valid is passed over with one warning a process: a bad setting breaks no command.
 """
 
-import json
+import difflib
 import logging
+import math
 import os
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
+from . import jsonfile
+from .once import first_time
 from .settings import PREFIX, settings_path
 
 if TYPE_CHECKING:
@@ -20,47 +23,107 @@ if TYPE_CHECKING:
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 DURATIONS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+MOST_BYTES = 1 << 60
+MOST_SECONDS = 10 * 366 * 86_400.0  # the system's own waits take no more than some decades
+MOST = 2**31 - 1
 
 logger = logging.getLogger(__name__)
 
 
 def parse_size(value: Any) -> Any:
-    """``24G`` and the like, as bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE)
-    return int(float(match[1]) * UNITS[match[2].upper()]) if match else value
+    """``24G`` and the like, as bytes; what is not a size is returned as it is."""
+    match = re.fullmatch(
+        r"([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([KMGT]?)(?:i?B)?", str(value).strip(), re.IGNORECASE
+    )
+    if match is None or isinstance(value, bool):
+        return value
+    size = float(match[1]) * UNITS[match[2].upper()]
+    return int(size) if size <= MOST_BYTES else value
 
 
 def parse_seconds(value: Any) -> Any:
-    """``10m`` and the like, as seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(value).strip().lower())
-    return float(match[1]) * DURATIONS[match[2]] if match else value
+    """``10m`` and the like, as seconds; what is not a time is returned as it is."""
+    match = re.fullmatch(r"([0-9]{1,30}(?:\.[0-9]{1,30})?)\s*([smhd]?)", str(value).strip().lower())
+    if match is None or isinstance(value, bool):
+        return value
+    seconds = float(match[1]) * DURATIONS[match[2]]
+    return seconds if seconds <= MOST_SECONDS else value
 
 
-Seconds = Annotated[float, BeforeValidator(parse_seconds), Field(ge=0)]
-Bytes = Annotated[int, BeforeValidator(parse_size), Field(ge=0)]
+def _bytes(value: Any) -> int:
+    parsed = parse_size(value)
+    if isinstance(parsed, float) and 0 <= parsed <= MOST_BYTES:
+        return int(parsed)  # JSON's 1e21 and the like
+    if isinstance(parsed, bool) or not isinstance(parsed, int) or not 0 <= parsed <= MOST_BYTES:
+        raise ValueError(f"{_shown(value)} is not a valid size; use e.g. 500M or 24G")
+    return parsed
+
+
+def _seconds(value: Any) -> float:
+    parsed = parse_seconds(value)
+    if isinstance(parsed, str):
+        try:
+            parsed = float(parsed)  # 1e3, say
+        except ValueError:
+            parsed = math.nan
+    numeric = isinstance(parsed, (int, float)) and not isinstance(parsed, bool)
+    if not numeric or not 0 <= parsed <= MOST_SECONDS:
+        raise ValueError(f"{_shown(value)} is not a valid time in seconds; use e.g. 30 or 10m")
+    return float(parsed)
+
+
+def _count(value: Any) -> int:
+    try:
+        parsed = int(value) if isinstance(value, str) else value
+    except ValueError:
+        parsed = None
+    if isinstance(parsed, bool) or not isinstance(parsed, int) or not 1 <= parsed <= MOST:
+        raise ValueError(f"{_shown(value)} is not valid; use a whole number from 1 to {MOST:,}")
+    return parsed
+
+
+def _on_or_off(value: Any) -> Any:
+    if value not in ("on", "off"):
+        raise ValueError(f"{_shown(value)} is not valid; use on or off")
+    return value
+
+
+def _shown(value: Any) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "that number"
+    return text if len(text) <= 40 else f"{text[:36]}..."
+
+
+Bytes = Annotated[int, BeforeValidator(_bytes)]
+Seconds = Annotated[float, BeforeValidator(_seconds)]
+Count = Annotated[int, BeforeValidator(_count)]
 
 
 class Limits(BaseModel):
-    cache: Literal["on", "off"] = Field("on", description="Whether anything is kept on SSD")
-    min_tokens: int | None = Field(
-        None, ge=1, description="Shortest conversation kept on SSD, in tokens"
+    cache: Annotated[Literal["on", "off"], BeforeValidator(_on_or_off)] = Field(
+        "on", description="Whether anything is kept on SSD"
+    )
+    min_tokens: Count | None = Field(
+        None, description="Shortest conversation kept on SSD, in tokens"
     )
     cache_max_size: Bytes | None = Field(None, description="Bytes that may be kept on SSD")
     write_budget_per_hour: Bytes = Field(
         128 << 30, description="Bytes that may be written to the SSD in an hour"
     )
     backlog_bytes: Bytes = Field(4 << 30, description="Bytes that may wait to be written")
-    exit_save_s: float = Field(
-        3.0, ge=0, description="Seconds a process waits at its end for its last writes"
+    exit_save_s: Seconds = Field(
+        3.0, description="Seconds a process waits at its end for its last writes"
     )
     ram_max_bytes: Bytes | None = Field(None, description="RAM for all sessions")
     ram_per_session_bytes: Bytes | None = Field(None, description="RAM for one session")
-    ram_max_entries: int | None = Field(None, ge=1, description="Sessions kept in RAM")
-    idle_ttl_s: float = Field(
-        3600, ge=0, description="Seconds an unused session stays in RAM; 0 is for ever"
+    ram_max_entries: Count | None = Field(None, description="Sessions kept in RAM")
+    idle_ttl_s: Seconds = Field(
+        3600, description="Seconds an unused session stays in RAM; 0 is for ever"
     )
-    active_pin_ttl_s: float = Field(
-        600, ge=0, description="Seconds a session over its RAM budget stays after its last turn"
+    active_pin_ttl_s: Seconds = Field(
+        600, description="Seconds a session over its RAM budget stays after its last turn"
     )
     keep_alive: Seconds = Field(
         0,
@@ -69,15 +132,43 @@ class Limits(BaseModel):
 
 
 def limits() -> Limits:
-    told = {**_from_file(), **_from_environment()}
+    environment, file = _from_environment(), _from_file()
+    settings = {**file, **environment}
+    problems: list[tuple[str, str, str]] = []  # field, where it was set, what is wrong with it
     while True:
         try:
-            return Limits(**told)
+            valid = Limits(**settings)
+            break
         except ValidationError as error:
-            for problem in error.errors():
-                name = str(problem["loc"][0])
-                logger.warning("%s%s: %s", PREFIX, name.upper(), problem["msg"])
-                told.pop(name, None)
+            for problem in error.errors(include_url=False, include_context=False):
+                name, words = str(problem["loc"][0]), problem["msg"].removeprefix("Value error, ")
+                if environment.pop(name, None) is not None:
+                    problems.append((name, PREFIX + name.upper(), words))
+                else:
+                    file.pop(name, None)
+                    problems.append((name, f"{settings_path()}, {name!r}", words))
+            settings = {**file, **environment}
+    for name, place, words in problems:
+        kind = f"the one in {settings_path()}" if name in file else "the default"
+        _warn(f"{place}: {words}. Using {kind}, {_spelled(name, getattr(valid, name))}.")
+    return valid
+
+
+def _warn(line: str) -> None:
+    if first_time(line):
+        logger.warning("mtplx: %s", line)
+
+
+def _spelled(name: str, value: Any) -> str:
+    """A setting's value as a user would write it."""
+    if value is None:
+        return (
+            "which depends on the model" if name == "min_tokens" else "which depends on the machine"
+        )
+    if name.endswith(("_bytes", "_size", "_per_hour")):
+        whole = [unit for unit, size in UNITS.items() if value and value % size == 0]
+        return f"{value // UNITS[whole[-1]]}{whole[-1]}" if whole else str(value)
+    return f"{value:g} s" if isinstance(value, float) else str(value)
 
 
 def store_limits() -> "StoreLimits":
@@ -99,12 +190,23 @@ def _from_environment() -> dict[str, Any]:
 def _from_file() -> dict[str, Any]:
     path = settings_path()
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict):
-            raise ValueError("it holds no JSON object")
+        content = jsonfile.read(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        logger.warning("%s cannot be read: %s", path, error)
+        _warn(f"{path} cannot be read and is ignored: {error}")
         return {}
+    unknown = [name for name in content if name not in Limits.model_fields]
+    if unknown:
+        names = ", ".join(
+            f"{_shown(name)} (did you mean {_nearest(name)!r}?)" for name in unknown[:3]
+        )
+        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        _warn(f"{path}: ignoring unknown settings: {names}{more}")
     return {name: value for name, value in content.items() if name in Limits.model_fields}
+
+
+def _nearest(name: str) -> str:
+    """The setting that ``name`` most resembles."""
+    plain = name[:64].lower().removeprefix(PREFIX.lower()).replace("-", "_")
+    return difflib.get_close_matches(plain, list(Limits.model_fields), n=1, cutoff=0.0)[0]

@@ -33,6 +33,41 @@ def template_messages(messages: list[Message], system: str | None) -> list[dict[
     return rendered
 
 
+def without_failed_turns(messages: list[Message]) -> tuple[list[Message], int]:
+    """A conversation's messages without the turns that failed, and how many those are.
+
+    llm logs a turn that raised, or was stopped before its first token, with an empty answer, and
+    the question stays in the history: what was wrong with it would be wrong with every later turn
+    too. A question that another question follows has no answer; a call that one follows has no
+    result. The last turn is the one to answer, whatever it looks like.
+    """
+    turns: list[list[Message]] = [[]]
+    for message in messages:
+        if message.role == "user" and turns[-1] and not _is_opening(turns[-1]):
+            turns.append([])
+        turns[-1].append(message)
+    whole, failed = [], 0
+    for turn in turns[:-1]:
+        if _has_failed(turn):
+            failed += 1
+            turn = [message for message in turn if message.role == "system"]
+        whole += turn
+    return whole + turns[-1], failed
+
+
+def _is_opening(turn: list[Message]) -> bool:
+    return all(message.role == "system" for message in turn)
+
+
+def _has_failed(turn: list[Message]) -> bool:
+    said = [message for message in turn if message.role in ("assistant", "tool") and message.parts]
+    if not said:
+        return any(message.role == "user" for message in turn)
+    return said[-1].role == "assistant" and any(
+        isinstance(part, ToolCallPart) for part in said[-1].parts
+    )
+
+
 def _template_message(message: Message) -> list[dict[str, Any]]:
     attached = any(
         isinstance(part, AttachmentPart) or (isinstance(part, ToolResultPart) and part.attachments)

@@ -18,6 +18,7 @@ from .catalog.template import knows_tools
 from .debug import debug, debugging
 from .errors import ModelFolderError, MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
+from .once import first_time
 from .options import MtplxOptions, stop_strings
 from .progress import ProgressLine, notice
 from .settings import is_logging
@@ -103,15 +104,26 @@ def build_request(
     entry: Entry,
     prompt: llm.Prompt,
     conversation: llm.Conversation | llm.AsyncConversation | None,
+    beginning: bool = False,
 ) -> "Request":
-    """Everything the engine needs to know about ``prompt``."""
+    """Everything the engine needs to know about ``prompt``.
+
+    With ``beginning`` it may be a system prompt or tools alone, with nothing to answer.
+    """
     from .chat.tools import declared
     from .engine.protocol import Request
-    from .messages import check_calls, template_messages
+    from .messages import check_calls, template_messages, without_failed_turns
 
-    messages = template_messages(prompt.messages, prompt.system)
-    last = messages[-1] if messages else None
-    if last is None or (last["role"] == "user" and not last["content"].strip()):
+    history = prompt.messages
+    if conversation is not None and (conversation.responses or _is_loaded(conversation)):
+        history, failed = without_failed_turns(history)
+        if failed:
+            notice(f"left out of the history: {failed} earlier message(s) without an answer.")
+    messages = template_messages(history, prompt.system)
+    asked = [m for m in messages if m["role"] != "user" or m["content"].strip()]
+    if beginning and (asked or prompt.tools) and all(m["role"] == "system" for m in asked):
+        messages = asked
+    elif not messages or messages[-1] not in asked:
         raise RequestError("The prompt is empty: give the model something to answer.")
     if prompt.schema is not None:
         _check_schema(prompt)
@@ -128,12 +140,13 @@ def build_request(
         template_args["tools"] = declared(
             (name, tool.description, tool.input_schema) for name, tool in tools.items()
         )
-    if unknown := check_calls(prompt.messages, tools):
-        click.echo(
-            f"mtplx: this conversation called {unknown}, which this prompt does not offer; give "
-            "it with -T or --functions if the model shall call it again.",
-            err=True,
+    if unknown := check_calls(history, tools):
+        line = (
+            f"this conversation called {unknown}, which this prompt does not offer; pass it again "
+            "with -T or --functions to let the model call it."
         )
+        if first_time(line):
+            notice(line)
     return Request(
         model_id=entry.model_id,
         folder=entry.path,
@@ -158,6 +171,11 @@ def build_request(
         thinking_budget=options.thinking_budget,
         schema=prompt.schema,
     )
+
+
+def _is_loaded(conversation: llm.Conversation | llm.AsyncConversation) -> bool:
+    """Whether its history comes from the log; llm keeps it under this name since 0.35."""
+    return bool(getattr(conversation, "loaded_messages", None))
 
 
 def _latest_pointer(messages: list[Message]) -> str | None:
@@ -247,6 +265,8 @@ class _Reply:
 
 def progress_words(progress: "Progress", restored: "Restored | None") -> str:
     """The transient line; what was restored and why not more is part of it."""
+    from .sessions.reasons import meaning
+
     if not progress.total:
         return f"{progress.phase} the model"
     words = f"{progress.phase} {progress.done:,} of {progress.total:,} tokens"
@@ -254,7 +274,7 @@ def progress_words(progress: "Progress", restored: "Restored | None") -> str:
         return words
     if restored.tokens:
         words += f", {restored.tokens:,} of them from {restored.source}"
-    return f"{words} ({restored.miss_reason})" if restored.miss_reason else words
+    return f"{words}; {meaning(restored.miss_reason)}" if restored.miss_reason else words
 
 
 def restored_words(restored: "Restored") -> str:
@@ -281,6 +301,7 @@ def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> Non
         "ttft_ms": round(turn.ttft_s * 1000, 1),
         "peak_memory": turn.peak_memory,
         "finish_reason": turn.finish_reason,
+        "seed": turn.seed,
         "mtp": {
             "depth": turn.depth,
             "rounds": turn.rounds,

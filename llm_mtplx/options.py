@@ -1,19 +1,40 @@
 """What ``-o`` accepts."""
 
-import contextlib
 import json
-from typing import Any, Literal
+import re
+from typing import Annotated, Any, Literal
 
 import llm
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 MAX_DRAFT = 5
+MOST = 2**31 - 1  # of anything that is counted
+MOST_STOPS, LONGEST_STOP = 256, 4096  # strings, and characters of one
+
+# What only looks like a JSON list: it begins with a quoted string, or has commas and an end.
+_MEANT_AS_LIST = re.compile(r"\s*\[(\s*[\"']|.*,.*\]\s*$|\s*$)", re.DOTALL)
+
+
+def _bounded(value: int) -> int:
+    if value > MOST:
+        raise ValueError(f"must be at most {MOST:,}")
+    return value
+
+
+def _seed(value: int) -> int:
+    if value >= 2**64:
+        raise ValueError("must be less than 2 to the power of 64")
+    return value
+
+
+Count = Annotated[int, AfterValidator(_bounded)]
 
 
 class MtplxOptions(llm.Options):
     temperature: float | None = Field(
         default=None,
         ge=0,
+        allow_inf_nan=False,
         description="How freely tokens are drawn; 0 always takes the likeliest. Default: the "
         "model's own",
     )
@@ -23,7 +44,7 @@ class MtplxOptions(llm.Options):
         le=1,
         description="Draw only from the likeliest tokens that together reach this probability",
     )
-    top_k: int | None = Field(
+    top_k: Count | None = Field(
         default=None, ge=0, description="Draw only from this many likeliest tokens; 0 is off"
     )
     min_p: float | None = Field(
@@ -46,22 +67,27 @@ class MtplxOptions(llm.Options):
     )
     repetition_penalty: float | None = Field(
         default=None,
-        gt=0,
+        ge=0.01,
+        le=100,
         description="Divides the logits of tokens in prompt or answer; 1 is off",
     )
-    seed: int | None = Field(
+    seed: Annotated[int, AfterValidator(_seed)] | None = Field(
         default=None, ge=0, description="Same seed, same machine, same versions: same answer"
     )
     stop: str | list[str] | None = Field(
         default=None,
         description="Text that ends the answer and is not part of it: one string, or a JSON list",
     )
-    max_tokens: int | None = Field(
-        default=None, ge=1, description="Longest answer in tokens. Default: what the context holds"
+    max_tokens: Count | None = Field(
+        default=None,
+        ge=1,
+        description="Longest answer in tokens. Default: the model's own (1,024 for the demo), "
+        "else what the context holds",
     )
     draft: int | Literal["auto"] | None = Field(
         default=None,
-        description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto",
+        description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto, "
+        "which is the default and as deep as pays",
     )
     cache: Literal["on", "write-only", "off"] | None = Field(
         default=None,
@@ -78,7 +104,7 @@ class MtplxOptions(llm.Options):
         description="How hard the model thinks, for models whose template knows levels; one that "
         "it does not know means the nearest it does",
     )
-    thinking_budget: int | None = Field(
+    thinking_budget: Count | None = Field(
         default=None,
         ge=0,
         description="Longest reasoning in tokens; then the model is made to answer",
@@ -88,13 +114,23 @@ class MtplxOptions(llm.Options):
     @classmethod
     def _check_stop(cls, value: Any) -> Any:
         if isinstance(value, str) and value.lstrip().startswith("["):
-            # What is no JSON is a string that happens to start with a bracket.
-            with contextlib.suppress(ValueError):
+            # Other text may begin with a bracket, as [END] does.
+            try:
                 value = json.loads(value)
+            except (ValueError, RecursionError):
+                if _MEANT_AS_LIST.match(value):
+                    raise ValueError(
+                        'begins like a JSON list but is not one; write e.g. ["END", "STOP"]'
+                    ) from None
         if isinstance(value, list) and not all(isinstance(stop, str) for stop in value):
             raise ValueError("must be a string or a list of strings")
-        if "" in ([value] if isinstance(value, str) else value or []):
+        stops = [value] if isinstance(value, str) else value or []
+        if "" in stops:
             raise ValueError("must not be empty")
+        if isinstance(stops, list) and len(stops) > MOST_STOPS:
+            raise ValueError(f"must be at most {MOST_STOPS} strings")
+        if any(isinstance(stop, str) and len(stop) > LONGEST_STOP for stop in stops):
+            raise ValueError(f"must not be longer than {LONGEST_STOP:,} characters")
         return value
 
     @field_validator("draft", mode="before")
@@ -104,9 +140,10 @@ class MtplxOptions(llm.Options):
             return value
         try:
             depth = int(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             depth = -1
-        if not 0 <= depth <= MAX_DRAFT:
+        is_whole = isinstance(value, str) or depth == value
+        if isinstance(value, bool) or not is_whole or not 0 <= depth <= MAX_DRAFT:
             raise ValueError(f"must be 0 to {MAX_DRAFT}, or auto")
         return depth
 

@@ -1,5 +1,6 @@
 """What a user sees on stderr while waiting: a line that comes and goes, and lines that stay."""
 
+import os
 import sys
 
 import click
@@ -11,11 +12,12 @@ def notice(line: str) -> None:
 
 
 class ProgressLine:
-    """Shows a line on stderr where that is a terminal; leaves nothing behind."""
+    """Shows a line on stderr if that is a terminal that can erase it; leaves nothing behind."""
 
     def __init__(self) -> None:
         self._shown = False
-        self._terminal = sys.stderr.isatty()
+        # A dumb terminal shows escape codes instead of obeying them.
+        self._terminal = sys.stderr.isatty() and os.environ.get("TERM") not in ("dumb", "")
 
     def __enter__(self) -> "ProgressLine":
         return self
@@ -25,7 +27,8 @@ class ProgressLine:
 
     def show(self, line: str) -> None:
         if self._terminal:
-            sys.stderr.write(f"\r\x1b[2K{line}")
+            # A line that wraps could not be erased.
+            sys.stderr.write(f"\r\x1b[2K{line[: _columns() - 1]}")
             sys.stderr.flush()
             self._shown = True
 
@@ -34,3 +37,10 @@ class ProgressLine:
             sys.stderr.write("\r\x1b[2K")
             sys.stderr.flush()
             self._shown = False
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except OSError:
+        return 80

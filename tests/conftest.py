@@ -4,6 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from llm_mtplx import once
+
+
+@pytest.fixture(autouse=True)
+def nothing_said_yet() -> None:
+    """Every test is like a new process: what is printed once has not been printed."""
+    once.reset()
+
 
 @pytest.fixture(autouse=True)
 def user_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -12,12 +12,9 @@ from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.budgets import BankLimits
 from llm_mtplx.sessions.keeper import Keeper, Persistence
-from llm_mtplx.speculative.acceptance import Verdict, accept_greedy
 from llm_mtplx.speculative.decoder import Ahead, Decoder
-from llm_mtplx.speculative.distributions import Distribution, Sampling
-from llm_mtplx.speculative.draws import Draws
+from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.upstream import KVCache
 
 from .tiny import random_trunk_and_head
 
@@ -55,26 +52,23 @@ class DictatedDecoder(Decoder):
         wrong_at: int | None = None,
         state: State | None = None,
     ) -> None:
-        super().__init__(model.trunk, model.head, Sampling(), Draws(0), state=state)
+        super().__init__(model.trunk, model.head, Sampling(), state=state)
         self.script = prompt + dictated + [7] * 8
         self.wrong_at = wrong_at
 
-    def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
-        drafts, proposals = super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int) -> list[mx.array]:
+        drafts = super()._draft(primary, depth)
         at = self.state.position + 1
         ids = self.script[at : at + len(drafts)]
         if self.wrong_at is not None and self.wrong_at < len(ids):
             ids[self.wrong_at] += 1
-        return [mx.array([token], dtype=mx.uint32) for token in ids], proposals
+        return [mx.array([token], dtype=mx.uint32) for token in ids]
 
-    def _judge(self, drafts, proposals, logits) -> tuple[list[int], Verdict]:
-        drafted, _ = super()._judge(drafts, proposals, logits)
-        # The trunk has forwarded primary and drafts; at first() it has forwarded the prompt.
-        at = self.state.position + (self.primary is not None)
-        return drafted, accept_greedy(drafted, self.script[at : at + len(drafted) + 1])
+    def _judge(self, drafts, logits) -> tuple[list[int], list[int]]:
+        drafted, _ = super()._judge(drafts, logits)
+        return drafted, self.script[self._next : self._next + len(drafted) + 1]
 
-    def _launch(self, token: mx.array) -> Ahead:
-        ahead = super()._launch(token)
-        forwarded = next(c.offset for c in self._state.cache if isinstance(c, KVCache))
-        dictated = mx.array([self.script[forwarded]], dtype=mx.uint32)
-        return replace(ahead, best=dictated)
+    def _launch(self, token, position, unread=()) -> Ahead:
+        ahead = super()._launch(token, position, unread)
+        dictated = mx.array([self.script[position]], dtype=mx.uint32)
+        return replace(ahead, choice=replace(ahead.choice, tokens=dictated))

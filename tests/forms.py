@@ -19,7 +19,6 @@ from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 
 from . import raw
 from .folders import Weights, save
@@ -125,7 +124,7 @@ def logits(model: LoadedModel, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
 
 def rounds(model: LoadedModel, prompt: list[int], length: int) -> tuple[list[int], list[int]]:
     """Greedy ids at depth 3, and how many drafts each round accepted."""
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+    decoder = Decoder(model.trunk, model.head, Sampling())
     list(decoder.prefill(prompt))
     ids, accepted = [decoder.first()], []
     while len(ids) < length:

@@ -3,9 +3,10 @@
 Every llm command pays for this module: what only the use of a model needs is imported then.
 """
 
-import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,24 +130,22 @@ def check_addable(entry: Entry) -> None:
 
 def add_entry(entry: Entry) -> None:
     """Add a model, or replace what has its id."""
-    check_addable(entry)
-    registered = _read_registry()
     place = {"repo": entry.repo, "revision": entry.revision}
     if entry.folder is not None:
         place = {"path": str(entry.folder)}
-    registered[entry.model_id] = {**place, "aliases": list(entry.aliases)}
-    _write_registry(registered)
+    with _registry() as registered:
+        check_addable(entry)
+        registered[entry.model_id] = {**place, "aliases": list(entry.aliases)}
 
 
 def remove_entry(name: str) -> str:
     """Forget the model with this id or alias; its files stay. Returns its id."""
-    registered = _read_registry()
-    for model_id, value in registered.items():
-        entry = _parse(model_id, value)
-        if model_id == name or (entry is not None and name in entry.aliases):
-            del registered[model_id]
-            _write_registry(registered)
-            return model_id
+    with _registry() as registered:
+        for model_id, value in registered.items():
+            entry = _parse(model_id, value)
+            if model_id == name or (entry is not None and name in entry.aliases):
+                del registered[model_id]
+                return model_id
     raise MtplxError(f"No added model is called {name!r}. 'llm mtplx models' lists them.")
 
 
@@ -167,21 +166,32 @@ def _parse(model_id: str, value: Any) -> Entry | None:
 def _read_registry() -> dict[str, Any]:
     path = registry_path()
     try:
-        models = json.loads(path.read_text(encoding="utf-8"))["models"]
-        if not isinstance(models, dict):
-            raise ValueError("'models' is not an object")
-        return models
+        models = jsonfile.read(path).get("models")
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise MtplxError(
-            f"{path} cannot be read ({error!r}). Mend it or delete it; no model files are lost."
-        ) from None
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from None
+    if not isinstance(models, dict):
+        raise _unreadable(path, "'models' is not an object")
+    return models
 
 
-def _write_registry(models: dict[str, Any]) -> None:
+def _unreadable(path: Path, why: str) -> MtplxError:
+    return MtplxError(
+        f"{path} cannot be read ({why}). Repair it or delete it; no model files are lost."
+    )
+
+
+@contextmanager
+def _registry() -> Iterator[dict[str, Any]]:
+    """What is registered, to be changed; written if it was. One process at a time."""
     path = registry_path()
     try:
-        jsonfile.write(path, {"models": models})
+        with jsonfile.locked(path):
+            registered = _read_registry()
+            before = dict(registered)
+            yield registered
+            if registered != before:
+                jsonfile.write(path, {"models": registered})
     except OSError as error:
         raise MtplxError(f"{path} cannot be written: {error}.") from None

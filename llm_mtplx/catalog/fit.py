@@ -18,6 +18,10 @@ SMALL_MEMORY = 16 * GIB  # up to here every quarter GiB counts
 SMALL_MARGIN = 256 * MIB
 STEP = 4096  # context windows are multiples of it, and at least it
 DISK_HEADROOM = 5 * GIB
+# Recurrent states of one long conversation: the live one, those a turn leaves at the end of the
+# system prompt, at four rungs, at the answer header and at its end, and of rounds that a stop
+# string may still take back.
+STATES = 11
 
 
 class Verdict(StrEnum):
@@ -32,7 +36,7 @@ class Needs:
 
     weights: int
     kv_per_token: int  # attention rows of trunk and head
-    state: int = 0  # one recurrent state, whatever the context
+    state: int = 0  # one recurrent state, whatever the context; a conversation has STATES
     max_context: int = 262_144
     peak: int | None = None
 
@@ -82,7 +86,8 @@ def plan(memory: int, needs: Needs) -> Plan:
     free = room - needs.weights - TRANSIENTS
     bank_floor = 0 if small else BANK_FLOOR
     margin = SMALL_MARGIN if small else BANK_FLOOR
-    tokens = max(free - margin, 0) // max(needs.kv_per_token, 1)
+    rows = free - margin - STATES * needs.state
+    tokens = max(rows, 0) // max(needs.kv_per_token, 1)
     fits = tokens >= STEP
     window = min(max(tokens // STEP, 1) * STEP, needs.max_context)
     idle = free - margin if small else free
@@ -119,7 +124,7 @@ def disk_needed(to_fetch: int) -> int:
 
 
 def _least(needs: Needs) -> int:
-    return needs.weights + STEP * needs.kv_per_token + needs.state
+    return needs.weights + STEP * needs.kv_per_token + STATES * needs.state
 
 
 def _clamp(size: int, floor: int) -> int:

@@ -5,6 +5,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..settings import expand
+
 
 def hub_cache() -> Path:
     """Hugging Face's cache, by the rules of its own client."""
@@ -39,7 +41,7 @@ def folders(repo: str, revision: str = "main") -> Iterator[Path]:
         yield found
     if revision != "main":
         return
-    candidates = [lm_studio_models() / repo, _OLD_LM_STUDIO.expanduser() / repo]
+    candidates = [lm_studio_models() / repo, expand(_OLD_LM_STUDIO) / repo]
     owner, _, name = repo.partition("/")
     candidates += [mtplx_models() / f"{owner}--{name}", mtplx_models() / name]
     yield from (path for path in candidates if _is_model(path))
@@ -70,7 +72,7 @@ def discover() -> Iterator[tuple[str, Path]]:
             path = snapshot("/".join(names), "main")
             if path is not None:
                 yield "/".join(names), path
-    for root in (lm_studio_models(), _OLD_LM_STUDIO.expanduser()):
+    for root in (lm_studio_models(), expand(_OLD_LM_STUDIO)):
         for owner in _children(root):
             for path in _children(owner):
                 if _is_model(path):
@@ -88,20 +90,20 @@ def names_of(path: Path) -> Iterator[str]:
         yield place.parent.parent.name if place.parent.name == "snapshots" else place.name
 
 
-_OLD_LM_STUDIO = Path("~/.cache/lm-studio/models")
+_OLD_LM_STUDIO = "~/.cache/lm-studio/models"
 
 
 def lm_studio_models() -> Path:
     """LM Studio's models: below the home its pointer file names, else below ~/.lmstudio."""
     try:
-        home = Path("~/.lmstudio-home-pointer").expanduser().read_text(encoding="utf-8").strip()
+        home = expand("~/.lmstudio-home-pointer").read_text(encoding="utf-8").strip()
     except (OSError, ValueError):
         home = ""
     return _expand(home or "~/.lmstudio") / "models"
 
 
 def mtplx_models() -> Path:
-    return Path("~/.mtplx/models").expanduser()
+    return expand("~/.mtplx/models")
 
 
 def _children(folder: Path) -> list[Path]:
@@ -116,4 +118,4 @@ def _is_model(path: Path) -> bool:
 
 
 def _expand(path: str) -> Path:
-    return Path(os.path.expandvars(path)).expanduser()
+    return expand(os.path.expandvars(path))

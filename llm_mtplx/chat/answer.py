@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from .cycles import Cycles
 from .decode import AnswerDecoder
 from .pieces import Call, Part, Piece, Unread, merged
 from .spans import Spans
@@ -31,6 +32,7 @@ class Answer:
         self._spans = Spans() if place_tokens else None
         self._decoded = 0  # characters of text and calls decoded, held back or not
         self._ends: deque[int] = deque()  # where the text of each token not yet whole ends
+        self.cycles = Cycles()
         self.tokens = 0  # taken
         self.whole_tokens = 0  # leading tokens whose text lies wholly inside the shown text
         self.whole_length = 0  # characters of text and calls those tokens hold
@@ -62,6 +64,7 @@ class Answer:
 
     def add(self, tokens: Sequence[int]) -> list[Part]:
         """Take ``tokens`` up to the one that completes a stop string; returns what to show."""
+        self.cycles.add(tokens)
         if self._scanner is None and self._spans is None:
             self.tokens += len(tokens)
             self.whole_tokens = self.tokens
@@ -75,9 +78,7 @@ class Answer:
                 continue
             # A character that is not complete yet is not inside anything.
             self._ends.append(self._decoded + self._decoder.held)
-            while self._ends and self._ends[0] <= self._scanner.emitted:
-                self.whole_length = self._ends.popleft()
-                self.whole_tokens += 1
+            self._count_whole(self._scanner.emitted)
             if self.stopped:
                 break
         return self._shown(merged(shown))
@@ -105,7 +106,15 @@ class Answer:
         if self._scanner is not None and not self.stopped:
             shown += self._emitted(self._scanner.finish())
             self.whole_tokens = self.tokens
+        elif self._scanner is not None:
+            # What was held back as a call was text after all, and holds a stop string.
+            self._count_whole(self._scanner.emitted)
         return self._shown(merged(shown))
+
+    def _count_whole(self, emitted: int) -> None:
+        while self._ends and self._ends[0] <= emitted:
+            self.whole_length = self._ends.popleft()
+            self.whole_tokens += 1
 
     def _read(self, parts: Sequence[Part]) -> list[Part]:
         """Text to text and calls, up to a stop string."""

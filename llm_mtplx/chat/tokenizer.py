@@ -52,17 +52,21 @@ class ChatTokenizer:
         template_args: Mapping[str, Any],
         generation_prompt: bool = True,
     ) -> str:
-        """The prompt text, with or without the beginning of the answer."""
-        try:
-            text: str = self._templates.apply_chat_template(
-                list(messages),
-                tokenize=False,
-                add_generation_prompt=generation_prompt,
-                **template_args,
-            )
-        except (TemplateError, ValueError, TypeError) as error:
-            raise RequestError(f"The model's chat template refuses this prompt: {error}") from error
-        return text
+        """The prompt text, with or without the beginning of the answer.
+
+        System messages stand where they are in ``messages``. Where the template refuses one that
+        does not come first, it is part of the next message of the user, marked as what it is.
+        """
+        refused: Exception | None = None
+        for each in (list(messages), late_system_as_user(messages)):
+            try:
+                text: str = self._templates.apply_chat_template(
+                    each, tokenize=False, add_generation_prompt=generation_prompt, **template_args
+                )
+                return text
+            except (TemplateError, ValueError, TypeError) as error:
+                refused = refused or error
+        raise RequestError(f"The model's chat template refuses this prompt: {refused}") from refused
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
@@ -86,6 +90,26 @@ class ChatTokenizer:
             if token in (self.think_end, self.message_start):
                 return False
         return False
+
+
+def late_system_as_user(messages: Sequence[Message]) -> list[Message]:
+    """``messages`` with each system message after the first one at the head of the user's message
+    that follows it, or in one of its own where another follows."""
+    changed: list[Message] = []
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        if at and message["role"] == "system":
+            waiting.append(f"[System message]\n{message['content']}\n[End of system message]")
+            continue
+        if waiting and message["role"] == "user":
+            message = {**message, "content": "\n\n".join([*waiting, message["content"]])}
+        elif waiting:
+            changed.append({"role": "user", "content": "\n\n".join(waiting)})
+        waiting = []
+        changed.append(message)
+    if waiting:
+        changed.append({"role": "user", "content": "\n\n".join(waiting)})
+    return changed
 
 
 def token_bytes(tokenizer: Tokenizer) -> list[bytes]:

@@ -5,7 +5,7 @@ from .entries import CheckpointRole, Entry
 from .format import Header, SectionInfo
 from .gc import Collector, GcPlan
 from .keys import BLOCK, pointer
-from .reasons import DROP_REASONS, MISS_REASONS, DropReason, MissReason
+from .reasons import DROP_REASONS, MISS_REASONS, DropReason, LayoutRefused, MissReason
 from .records import (
     BlockRows,
     CheckpointState,
@@ -41,6 +41,7 @@ __all__ = [
     "Found",
     "GcPlan",
     "Header",
+    "LayoutRefused",
     "Miss",
     "MissReason",
     "Place",

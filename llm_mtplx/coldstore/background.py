@@ -17,6 +17,7 @@ from .upkeep import Upkeep
 log = logging.getLogger(__name__)
 
 UPKEEP_AFTER_S = 0.3
+RETRY_S = 30.0
 
 
 class Background:
@@ -33,11 +34,16 @@ class Background:
         self._rebuilder: threading.Thread | None = None
         self._upkeep: threading.Thread | None = None
         self._tended = -math.inf
+        self._failed = -math.inf
 
-    def rebuild(self, manifest: Manifest) -> None:
-        """Fill a manifest that was made anew, if ``manifest`` is one."""
+    def rebuild(self, manifest: Manifest, at_once: bool = False) -> None:
+        """Fill a manifest that was made anew, if ``manifest`` is one.
+
+        One that failed is not tried again with every lookup, unless ``at_once``.
+        """
         with self._guard:
-            if manifest.rebuild_pending and not _runs(self._rebuilder):
+            failed_lately = time.monotonic() - self._failed < RETRY_S and not at_once
+            if manifest.rebuild_pending and not failed_lately and not _runs(self._rebuilder):
                 self._rebuilder = _start("mtplx-rebuild", lambda: self._rebuild(manifest))
 
     def rebuilt(self, timeout: float) -> bool:
@@ -73,6 +79,7 @@ class Background:
             if not self._stop.is_set():
                 pending.rebuild_pending = False
         except StoreError as error:
+            self._failed = time.monotonic()
             log.info("the manifest could not be rebuilt: %s", error)
         finally:
             manifest.close()

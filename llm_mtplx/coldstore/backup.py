@@ -19,8 +19,8 @@ def exclude(directory: int) -> None:
     As well as it can be done: what fails here harms nothing.
     """
     try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        handle = os.open(TAG, flags, 0o600, dir_fd=directory)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK
+        handle = os.open(TAG, flags | os.O_CLOEXEC, 0o600, dir_fd=directory)
     except OSError:
         return
     try:

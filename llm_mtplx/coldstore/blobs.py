@@ -2,12 +2,14 @@
 
 import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .format import Buffer, flat
 from .keys import Kind, parse_key
-from .root import FILE_MODE, StoreRoot
+from .root import FILE_MODE, StoreRoot, displace, open_file
+from .rows import is_writer
 
 AREA: dict[Kind, str] = {"block": "blobs", "checkpoint": "blobs", "entry": "entries"}
 SUFFIX: dict[Kind, str] = {"block": ".kv", "checkpoint": ".st", "entry": ".json"}
@@ -33,8 +35,21 @@ class Blobs:
         """A handle for reading, to be closed by the caller. Raises OSError."""
         folder = self._root.open_dir(AREA[kind], shard(key))
         try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-            return os.open(file_name(kind, key), flags, dir_fd=folder)
+            return open_file(folder, file_name(kind, key))
+        finally:
+            os.close(folder)
+
+    def size(self, kind: Kind, key: bytes) -> int | None:
+        """Bytes of a file; None where it is not there or cannot be seen."""
+        try:
+            folder = self._root.open_dir(AREA[kind], shard(key))
+        except OSError:
+            return None
+        try:
+            status = os.stat(file_name(kind, key), dir_fd=folder, follow_symlinks=False)
+            return status.st_size if stat.S_ISREG(status.st_mode) else None
+        except OSError:
+            return None
         finally:
             os.close(folder)
 
@@ -104,12 +119,15 @@ class Blobs:
         try:
             name = file_name(kind, key)
             if inode is None or _inode(folder, name) == inode:
+                displace(folder, name)
                 _unlink(folder, name)
         finally:
             os.close(folder)
 
     def unlink_temp(self, key: bytes, writer: str) -> None:
         """Remove what a dead writer left of a file it had not finished."""
+        if not is_writer(writer):
+            return  # it would name another file
         for area in ("blobs", "entries"):
             try:
                 folder = self._root.open_dir(area, shard(key))
@@ -120,16 +138,26 @@ class Blobs:
             finally:
                 os.close(folder)
 
-    def names(self) -> Iterator[tuple[Kind, bytes]]:
-        """Every file with a well-formed name, in the directory it belongs to."""
+    def names(self, unseen: list[str]) -> Iterator[tuple[Kind, bytes]]:
+        """Every file with a well-formed name, in the directory it belongs to.
+
+        What cannot be listed is added to ``unseen``: it is not known to be empty.
+        """
         kinds = {(AREA[kind], suffix): kind for kind, suffix in SUFFIX.items()}
         for area in ("blobs", "entries"):
-            for folder in self._root.listdir(area):
-                for name in self._root.listdir(area, folder):
+            for folder in self._listed(unseen, area):
+                for name in self._listed(unseen, area, folder):
                     stem, dot, rest = name.partition(".")
                     kind, key = kinds.get((area, dot + rest)), parse_key(stem)
                     if kind is not None and key is not None and folder == shard(key):
                         yield kind, key
+
+    def _listed(self, unseen: list[str], *place: str) -> list[str]:
+        try:
+            return self._root.listdir(*place)
+        except OSError as error:
+            unseen.append(str(error))
+            return []
 
     def _put(self, folder: int, temp: str, name: str, verify: Callable[[int], bool]) -> bool:
         try:
@@ -137,12 +165,14 @@ class Blobs:
         except FileExistsError:
             if _verifies(folder, name, verify):
                 return False
+            displace(folder, name)
             os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         except OSError as error:
             if error.errno not in _LINK_REFUSED:
                 raise
             if _verifies(folder, name, verify):
                 return False
+            displace(folder, name)
             os.rename(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         self._failpoint("installed")
         return True
@@ -190,7 +220,7 @@ def _write_all(handle: int, content: Sequence[Buffer]) -> None:
 
 def _verifies(folder: int, name: str, verify: Callable[[int], bool]) -> bool:
     try:
-        handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        handle = open_file(folder, name)
     except OSError:
         return False
     try:

@@ -15,7 +15,7 @@ from .entries import Entry
 from .keys import FileKind, Kind, parse_key
 from .manifest import Manifest
 from .reasons import StoreError
-from .root import AREAS, MARKER, StoreRoot
+from .root import AREAS, MARKER, StoreRoot, is_wide
 
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 AREA_NAMES = ("blobs", "entries")
@@ -50,6 +50,7 @@ class Seen:
     young: int = 0  # files without a row that may be about to get one
     unknown: int = 0  # files with names that are none of the store's; they are left alone
     unnamed_bytes: int = 0  # of all files without a row
+    wide: list[tuple[tuple[str, ...], str]] = field(default_factory=list)  # others have rights
 
     def add(self, other: "Seen") -> None:
         self.files += other.files
@@ -61,6 +62,7 @@ class Seen:
         self.young += other.young
         self.unknown += other.unknown
         self.unnamed_bytes += other.unnamed_bytes
+        self.wide += other.wide
 
 
 class Census:
@@ -100,12 +102,15 @@ class Census:
 
     def shard(self, area: str, shard: str) -> Seen:
         """One directory of blobs or entries."""
-        seen = Seen()
+        seen = Seen(wide=[((area,), shard)])
         rows = self._rows(area, shard)
         for name, status in self._list(area, shard):
             self._count(seen, status)
+            if is_wide(status):
+                seen.wide.append(((area, shard), name))
             file, writer = _read_name(area, shard, name)
-            if file in rows:
+            regular = stat.S_ISREG(status.st_mode)
+            if file in rows and regular:
                 rows.remove(file)
                 continue
             seen.unnamed_bytes += status.st_size
@@ -113,6 +118,8 @@ class Census:
             if writer is not None:
                 if not self._is_living(writer):
                     seen.strays.append(Stray("temporary", place, name, status.st_size))
+            elif file in rows:
+                continue  # something else in a file's place: its row goes first
             elif file is None or stat.S_ISDIR(status.st_mode):
                 seen.unknown += 1
             elif file[1] in self._announced:
@@ -148,7 +155,8 @@ class Census:
         with self._manifest.using() as sql:
             for kind, table in tables:
                 query = f"SELECT key FROM {table} WHERE key BETWEEN ? AND ?"
-                found.update((kind, key) for (key,) in sql.execute(query, (first, last)))
+                rows = sql.execute(query, (first, last))
+                found.update((kind, key) for (key,) in rows if _is_key(key))
         return found
 
     def _entry_rows(self) -> dict[bytes, Entry]:
@@ -168,15 +176,15 @@ class Census:
         for place in places:
             expected = AREAS if not place else SHARDS
             for name, status in self._list(*place):
-                if name in expected and not stat.S_ISDIR(status.st_mode):
+                if name in expected and stat.S_ISLNK(status.st_mode):
                     what = os.path.join(self._root.path, *place, name)
                     raise StoreError("not_a_store", f"{what} is not a directory")
 
     def _list(self, *place: str) -> Iterator[tuple[str, os.stat_result]]:
         try:
             handle = self._root.open_dir(*place)
-        except FileNotFoundError:
-            return
+        except (FileNotFoundError, NotADirectoryError):
+            return  # links have been refused: nothing can be below anything else
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
         try:
@@ -190,6 +198,10 @@ class Census:
             raise StoreError("store_unavailable", str(error)) from None
         finally:
             os.close(handle)
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, bytes) and len(value) == keys.KEY_BYTES
 
 
 def _read_name(area: str, shard: str, name: str) -> tuple[tuple[Kind, bytes] | None, str | None]:

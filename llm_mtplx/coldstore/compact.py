@@ -17,12 +17,13 @@ from .codec import pack
 from .format import Buffer, Header, encode_head
 from .graph import Graph
 from .ledger import note_written, written_last_hour
-from .manifest import BlockRow, Manifest
+from .manifest import Manifest
 from .reader import OpenFile, read_head
 from .reasons import BadFile, StoreError
 from .reconcile import clear_dead_writers
 from .records import StoreLimits
 from .root import StoreRoot
+from .rows import BlockRow
 
 
 @dataclass

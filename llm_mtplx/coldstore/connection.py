@@ -5,17 +5,22 @@ drop the locks SQLite holds on them.
 """
 
 import fcntl
+import logging
 import os
 import secrets
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .locks import open_lock
 from .reasons import StoreError
 from .root import FILE_MODE, StoreRoot
 from .schema import UnreadableManifest, check_schema, migrate, use_journal
+
+log = logging.getLogger(__name__)
 
 NAME = "manifest.sqlite"
 LOCK = "manifest.lock"
@@ -104,16 +109,20 @@ def set_aside(root: StoreRoot, busy_s: float, file: FileIdentity | None) -> None
     with _locked(root, busy_s):
         if file is None or file_identity(path) != file:
             return
-        tag = secrets.token_hex(4)
-        for suffix in ("", *SIDE_FILES):
-            _rename(path.with_name(NAME + suffix), f"{SET_ASIDE}{tag}{suffix}")
+        _set_aside(path)
+
+
+def _set_aside(path: Path) -> None:
+    tag = secrets.token_hex(4)
+    for suffix in ("", *SIDE_FILES):
+        _rename(path.with_name(NAME + suffix), f"{SET_ASIDE}{tag}{suffix}")
 
 
 def _connect(root: StoreRoot, busy_s: float) -> Connection:
     path = root.path / NAME
     try:
-        if path.is_symlink():
-            raise StoreError("store_unavailable", f"{path} is a symbolic link")
+        root.close_to_others(*(NAME + suffix for suffix in ("", *SIDE_FILES)))
+        _clear_the_place(root, busy_s)
         if not path.exists():
             _create(root, busy_s)
         file = file_identity(path)
@@ -128,6 +137,31 @@ def _connect(root: StoreRoot, busy_s: float) -> Connection:
         raise store_error(error) from None
     except OSError as error:
         raise StoreError("store_unavailable", str(error)) from None
+
+
+def _clear_the_place(root: StoreRoot, busy_s: float) -> None:
+    """Set the manifest aside where it, or a side file, is no regular file: SQLite would follow a
+    link and wait for a FIFO. Raises StoreError and OSError."""
+    path = root.path / NAME
+    for suffix in ("", *SIDE_FILES):
+        other = path.with_name(NAME + suffix)
+        if not _is_another(other):
+            continue
+        log.warning("%s is not a regular file: it is set aside, and the index made anew", other)
+        was_link = other.is_symlink()
+        with _locked(root, busy_s):
+            if _is_another(other):
+                _set_aside(path)
+        if was_link:
+            raise StoreError("store_unavailable", f"{other} was a symbolic link; it is set aside")
+
+
+def _is_another(path: Path) -> bool:
+    """Whether something else than a regular file is there."""
+    try:
+        return not stat.S_ISREG(os.stat(path, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def is_unreadable(error: Exception) -> bool:
@@ -177,6 +211,8 @@ def _open_writable(path: Path, busy_s: float) -> sqlite3.Connection:
         if not complete:
             use_journal(sql)
             migrate(sql)
+            if not check_schema(sql):
+                raise UnreadableManifest("its migrations lead nowhere")
         sql.execute("PRAGMA synchronous = NORMAL")
         sql.execute("PRAGMA secure_delete = ON")
         return sql
@@ -203,8 +239,20 @@ def _sqlite(uri: str, busy_s: float) -> sqlite3.Connection:
     sql = sqlite3.connect(
         uri, uri=True, timeout=busy_s, isolation_level=None, check_same_thread=False
     )
-    sql.text_factory = lambda data: data.decode("utf-8", "replace")
+    sql.text_factory = _text
     return sql
+
+
+class _NotText(bytes):
+    """Text that cannot be decoded. Of no type that a row may hold, so that it passes neither for
+    text nor for a key of as many bytes."""
+
+
+def _text(data: bytes) -> str | bytes:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _NotText(data)
 
 
 def _create(root: StoreRoot, busy_s: float) -> None:
@@ -225,11 +273,12 @@ def _create(root: StoreRoot, busy_s: float) -> None:
 
 @contextmanager
 def _locked(root: StoreRoot, busy_s: float) -> Iterator[None]:
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(root.path / LOCK, flags, FILE_MODE)
+    folder = root.open_dir()
     try:
-        if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
-            os.fchmod(handle, FILE_MODE)
+        handle = open_lock(folder, LOCK)
+    finally:
+        os.close(folder)
+    try:
         deadline = time.monotonic() + busy_s
         while True:
             try:

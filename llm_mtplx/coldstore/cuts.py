@@ -11,9 +11,11 @@ from itertools import chain
 from . import ladder
 from .entries import Entry
 from .graph import Graph, total_size
-from .manifest import BlockRow, CheckpointRow
+from .rows import BlockRow, CheckpointRow
 
-KEPT_TIPS = 2  # of a conversation: to go on, and to go back one turn
+KEPT_TIPS = 2  # of a line: to go on, and to go back one turn
+Begins = Callable[[CheckpointRow, CheckpointRow], bool]
+
 _ORDER = {"ladder": 0, "prefix": 1, "tip": 2}
 
 
@@ -38,10 +40,17 @@ class Cuts:
     """Takes a graph apart step by step. Every step is final: the next ones build on it."""
 
     def __init__(
-        self, graph: Graph, now: float, grace_s: float, held: Iterable[bytes] = ()
+        self,
+        graph: Graph,
+        now: float,
+        grace_s: float,
+        begins: Begins,
+        held: Iterable[bytes] = (),
     ) -> None:
-        """``held`` are blocks that a line about to be written goes on from."""
+        """``begins(one, other)``: whether the line that ends at one checkpoint is the beginning of
+        the other's. ``held`` are blocks that a line about to be written goes on from."""
         self._graph = graph
+        self._begins = begins
         self._now = now
         self._grace_s = grace_s
         self._needed = Counter(row.parent for row in graph.blocks.values())
@@ -69,25 +78,49 @@ class Cuts:
         ]
 
     def superseded(self) -> list[Cut]:
-        """Tips that have had two successors for longer than the grace, and rungs that the line
-        has outgrown."""
+        """Tips that have had two successors for longer than the grace, and rungs that their lines
+        have outgrown.
+
+        A conversation's name only says where to look: several chats may bear one name, and one
+        chat may have forked. A state succeeds another only where it goes on from it.
+        """
         found = []
         for entries in self._by_conversation().values():
             tips = _newest_first(entry for entry in entries if entry.role == "tip")
-            found += [self._cut(rung) for rung in self._outgrown(entries, tips)]
-            for last_needed, tip in zip(tips, tips[KEPT_TIPS:], strict=False):
+            rungs = [entry for entry in entries if entry.role == "ladder"]
+            found += [self._cut(rung) for rung in rungs if self._is_outgrown(rung, rungs, tips)]
+            for at, tip in enumerate(tips):
                 row = self._graph.checkpoints.get(bytes.fromhex(tip.checkpoint))
-                used = max(last_needed.created, row.used if row is not None else 0)
-                if not self._is_recent(used):
+                if row is None or at < KEPT_TIPS:
+                    continue
+                successors = [later for later in tips[:at] if self._goes_on(tip, later)]
+                if len(successors) < KEPT_TIPS:
+                    continue
+                # The one before the first successor is still kept, to go back one turn.
+                last_needed = successors[-KEPT_TIPS].created
+                if not self._is_recent(max(last_needed, row.used)):
                     found.append(self._cut(tip))
         return found
 
-    def _outgrown(self, entries: list[Entry], tips: list[Entry]) -> list[Entry]:
-        rungs = [entry for entry in entries if entry.role == "ladder"]
-        if not tips or self._is_recent(tips[0].created):
-            return []
-        kept = ladder.kept([rung.position for rung in rungs], tips[0].position)
-        return [r for r in rungs if r.position not in kept and not self._is_read(r)]
+    def _is_outgrown(self, rung: Entry, rungs: list[Entry], tips: list[Entry]) -> bool:
+        """Whether the rung is on some line and no line's ladder has it any more."""
+        if self._is_read(rung):
+            return False
+        lines = [tip for tip in tips if self._goes_on(rung, tip)]
+        for tip in lines:
+            positions = [other.position for other in rungs if self._goes_on(other, tip)]
+            if rung.position in ladder.kept(positions, tip.position):
+                return False
+        return bool(lines) and not self._is_recent(lines[0].created)
+
+    def _goes_on(self, entry: Entry, later: Entry) -> bool:
+        """Whether the line that ends at ``later`` goes on from the one that ends at ``entry``."""
+        rows = self._graph.checkpoints
+        row = rows.get(bytes.fromhex(entry.checkpoint))
+        later_row = rows.get(bytes.fromhex(later.checkpoint))
+        if row is None or later_row is None or entry.fingerprint != later.fingerprint:
+            return False
+        return self._begins(row, later_row)
 
     def unused_since(self, before: float) -> list[Cut]:
         """Everything of conversations, and checkpoints without one, last used before then."""

@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from . import keys
 from .codec import decompressed
-from .format import HexKey, Size
+from .format import MAX_TOKENS, HexKey
 from .reasons import BadFile
 
 MAX_ENTRY_BYTES = 1 << 20
+MAX_TIME = 1 << 40  # seconds since the epoch
 
 CheckpointRole = Literal["tip", "prefix", "ladder"]
 
@@ -27,9 +28,9 @@ class Entry(BaseModel):
     conversation: str = Field(max_length=4096)
     fingerprint: str = Field(max_length=4096)
     checkpoint: HexKey
-    position: Size
+    position: int = Field(ge=1, le=MAX_TOKENS)
     role: CheckpointRole
-    created: int  # seconds since the epoch
+    created: int = Field(ge=0, le=MAX_TIME)  # seconds since the epoch
 
     @property
     def key(self) -> bytes:

@@ -27,6 +27,7 @@ PREAMBLE = struct.Struct("<8sIIQQ16s")
 CHECKED = PREAMBLE.size - 16  # bytes of the preamble under the checksum
 ALIGN = 64
 MAX_HEADER_BYTES = 4 << 20
+MAX_TOKENS = 1 << 31  # of a line
 DTYPE_BYTES = {
     "bool": 1,
     "uint8": 1,
@@ -45,7 +46,8 @@ PACKED_DTYPES = ("bfloat16", "float16")
 
 Buffer = bytes | bytearray | memoryview
 HexKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Size = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=0, le=1 << 44)]
+Position = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
 def flat(buffers: Sequence[Buffer]) -> list[memoryview]:
@@ -80,8 +82,8 @@ class Header(BaseModel):
     kind: Literal["block", "checkpoint"]
     key: HexKey
     parent: HexKey
-    start: Size
-    end: Size
+    start: Position
+    end: Position
     ids: list[Size]  # of positions start .. end-1
     codec: Literal["raw", "planes"] = "raw"
     sections: list[SectionInfo]

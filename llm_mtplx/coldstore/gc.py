@@ -14,13 +14,16 @@ from .census import Census, Seen
 from .cuts import Cut, Cuts
 from .graph import Graph
 from .ledger import UNNAMED, leave_note, written_last_hour
-from .manifest import BlockRow, Manifest
+from .line import Lines
+from .manifest import Manifest
 from .reasons import StoreError
 from .reconcile import clear_dead_writers, rebuild
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .root import StoreRoot
+from .rows import BlockRow
 from .siblings import Sibling, remove_unused, siblings
+from .sizes import correct_sizes
 from .tidy import Garbage, find_garbage, largest_conversation, total
 
 SHARE = 0.5  # of the time in which others may use the manifest while a plan is executed
@@ -116,7 +119,7 @@ class Collector:
         now = time.time()
         seen = Census(self._root, self._manifest, self._limits.grace_s).everywhere()
         beside = siblings(self._root)
-        cuts = Cuts(graph, now, self._limits.grace_s)
+        cuts = Cuts(graph, now, self._limits.grace_s, Lines(self._blobs, graph).begins)
         garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
         evicted = [] if older_than is None else cuts.unused_since(now - older_than)
         stored = seen.nbytes + sum(sibling.nbytes for sibling in beside)
@@ -126,7 +129,10 @@ class Collector:
         over = room.over() if max_bytes is None else max(room.over(), stored - max_bytes)
         evicted += cuts.to_free(over - going)
         announced = self._manifest.announced()
-        writers = {*locks.writers(self._root), *(writer for _, writer in announced)}
+        try:
+            writers = {*locks.writers(self._root), *(writer for _, writer in announced)}
+        except OSError as error:
+            raise StoreError("store_unavailable", str(error)) from None
         dead = {writer for writer in writers if locks.is_dead(self._root, writer)}
         return GcPlan(
             path=str(self._root.path),
@@ -144,10 +150,13 @@ class Collector:
         )
 
     def _graph(self) -> Graph:
+        self._manifest.heal()
         graph = Graph.read(self._manifest)
         if self._manifest.rebuild_pending:
             # Half an index does not know what is garbage.
             rebuild(self._blobs, self._manifest, threading.Event())
+            graph = Graph.read(self._manifest)
+        if correct_sizes(self._blobs, self._manifest, graph):
             graph = Graph.read(self._manifest)
         return graph
 
@@ -161,6 +170,7 @@ class Collector:
             clear_dead_writers(self._root, self._blobs, self._manifest)
         except OSError as error:
             raise StoreError("store_unavailable", str(error)) from None
+        self._root.narrow(plan.seen.wide)
         cleared = remover.strays(plan.seen.strays)
         done = remover.all_of(
             lambda: cleared,

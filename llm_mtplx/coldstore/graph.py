@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .entries import Entry
-from .manifest import BlockRow, CheckpointRow, Manifest
+from .manifest import Manifest
+from .rows import BlockRow, CheckpointRow
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ class Graph:
 
     def chain_of(self, checkpoint: CheckpointRow) -> list[BlockRow]:
         """The blocks before a checkpoint, the last first, as far as they are stored."""
-        chain = []
+        chain: list[BlockRow] = []
         row = self.blocks.get(checkpoint.parent)
-        while row is not None:
+        # Rows that were damaged since may name each other in a circle.
+        while row is not None and (not chain or row.start < chain[-1].start):
             chain.append(row)
             row = self.blocks.get(row.parent)
         return chain
@@ -73,6 +75,7 @@ class Graph:
         others = {
             bytes.fromhex(e.checkpoint) for e in self.entries if e.conversation not in conversations
         }
+        own |= self._after_tips(going, others)
         going_checkpoints = own - others
         needed = self.chains(self.checkpoints.keys() - going_checkpoints)
         theirs = self.chains(own)
@@ -84,6 +87,17 @@ class Graph:
             shared_checkpoints=tuple(self.checkpoints[key] for key in own & others),
             shared_blocks=tuple(self.blocks[key] for key in theirs & needed),
         )
+
+    def _after_tips(self, going: Iterable[Entry], others: set[bytes]) -> set[bytes]:
+        """Checkpoints that no entry names and that go on from one of these tips, as those of a
+        killed turn do: they hold all the conversation's ids."""
+        tips = {bytes.fromhex(e.checkpoint) for e in going if e.role == "tip"} - others
+        ends = {self.checkpoints[key].parent for key in tips & self.checkpoints.keys()}
+        after = self._with_branches(ends & self.blocks.keys())
+        named = {bytes.fromhex(entry.checkpoint) for entry in self.entries}
+        return {
+            key for key, row in self.checkpoints.items() if key not in named and row.parent in after
+        }
 
     def chains(self, checkpoints: Iterable[bytes]) -> set[bytes]:
         """Keys of the blocks before these checkpoints."""

@@ -2,9 +2,11 @@
 
 import json
 import time
-from typing import Any
 
 from .manifest import Manifest
+from .rows import MAX_FILE_BYTES, MAX_MINUTE_BYTES, BadRow, note_of
+
+Note = dict[str, int | float]
 
 UNNAMED = "unnamed"  # the note of the bytes that the last walk found beside the rows
 _HOUR = 60  # minutes
@@ -15,9 +17,13 @@ def stored_now(manifest: Manifest) -> int:
 
     Raises StoreError.
     """
-    query = "SELECT (SELECT total(size) FROM blocks) + (SELECT total(size) FROM checkpoints)"
+    bounded = "size BETWEEN 0 AND ?"
+    query = (
+        f"SELECT (SELECT total(size) FROM blocks WHERE {bounded})"
+        f" + (SELECT total(size) FROM checkpoints WHERE {bounded})"
+    )
     with manifest.using() as sql:
-        (rows,) = sql.execute(query).fetchone()  # a float
+        (rows,) = sql.execute(query, (MAX_FILE_BYTES, MAX_FILE_BYTES)).fetchone()  # a float
     return int(rows) + int(read_note(manifest, UNNAMED).get("bytes", 0))
 
 
@@ -27,9 +33,13 @@ def written_last_hour(manifest: Manifest) -> int:
     What a clock that was set back since says of the time to come does not count.
     """
     minute = _minute()
-    query = "SELECT total(bytes) FROM written WHERE minute > ? AND minute <= ?"
+    query = (
+        "SELECT total(bytes) FROM written WHERE minute > ? AND minute <= ?"
+        " AND bytes BETWEEN 0 AND ?"
+    )
     with manifest.using() as sql:
-        (total,) = sql.execute(query, (minute - _HOUR, minute)).fetchone()
+        values = (minute - _HOUR, minute, MAX_MINUTE_BYTES)
+        (total,) = sql.execute(query, values).fetchone()
         return int(total)
 
 
@@ -41,24 +51,23 @@ def note_written(manifest: Manifest, nbytes: int) -> None:
             "DELETE FROM written WHERE minute NOT BETWEEN ? AND ?", (minute - _HOUR, minute)
         )
         sql.execute(
-            "INSERT INTO written VALUES (?, ?)"
-            " ON CONFLICT (minute) DO UPDATE SET bytes = bytes + excluded.bytes",
-            (minute, nbytes),
+            "INSERT INTO written VALUES (?, ?) ON CONFLICT (minute) DO UPDATE SET bytes ="
+            " CASE WHEN bytes BETWEEN 0 AND ? THEN bytes ELSE 0 END + excluded.bytes",
+            (minute, nbytes, MAX_MINUTE_BYTES),
         )
 
 
-def read_note(manifest: Manifest, name: str) -> dict[str, Any]:
-    """A note that was left; empty where there is none. Raises StoreError."""
+def read_note(manifest: Manifest, name: str) -> Note:
+    """A note that was left; empty where there is none or it is damaged. Raises StoreError."""
     with manifest.using() as sql:
         row = sql.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()
     try:
-        note = json.loads(row[0]) if row else {}
-    except ValueError:
+        return note_of(row[0]) if row else {}
+    except BadRow:
         return {}
-    return note if isinstance(note, dict) else {}
 
 
-def leave_note(manifest: Manifest, name: str, note: dict[str, Any]) -> None:
+def leave_note(manifest: Manifest, name: str, note: Note) -> None:
     """Raises StoreError."""
     with manifest.changing() as sql:
         sql.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (name, json.dumps(note)))

@@ -4,11 +4,27 @@ import fcntl
 import os
 import re
 
-from .root import FILE_MODE, StoreRoot
+from .root import FILE_MODE, NotAFile, StoreRoot, displace, open_file
+from .rows import is_writer
 
 _NAME = re.compile(r"[0-9a-f]{32}\.lock")
 _held: set[int] = set()
-_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def open_lock(folder: int, name: str) -> int:
+    """Open a lock's file, made where there is none; what is no file does not stay in its place.
+
+    Raises OSError.
+    """
+    flags = os.O_RDWR | os.O_CREAT
+    try:
+        handle = open_file(folder, name, flags)
+    except NotAFile:
+        displace(folder, name)
+        handle = open_file(folder, name, flags)
+    if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
+        os.fchmod(handle, FILE_MODE)
+    return handle
 
 
 def hold(root: StoreRoot, writer: str) -> int:
@@ -17,9 +33,8 @@ def hold(root: StoreRoot, writer: str) -> int:
     try:
         # Its name is there only once it is held: nobody may take a new one for a dead one.
         name = f"{writer}.lock"
-        handle = os.open(f".{name}", _FLAGS, FILE_MODE, dir_fd=folder)
+        handle = open_lock(folder, f".{name}")
         _held.add(handle)
-        os.fchmod(handle, FILE_MODE)
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.rename(f".{name}", name, src_dir_fd=folder, dst_dir_fd=folder)
         return handle
@@ -38,12 +53,16 @@ def release(root: StoreRoot, writer: str, handle: int) -> None:
 
 def is_dead(root: StoreRoot, writer: str) -> bool:
     """Whether nobody holds this writer's lock. A writer whose lock file is gone is dead."""
+    if not is_writer(writer):
+        return True
     try:
         folder = root.open_dir("writers")
     except OSError:
         return True
     try:
-        handle = os.open(f"{writer}.lock", _FLAGS & ~os.O_CREAT, dir_fd=folder)
+        handle = open_file(folder, f"{writer}.lock", os.O_RDWR)
+    except NotAFile:
+        return True  # nobody can hold it
     except OSError as error:
         return isinstance(error, FileNotFoundError)
     finally:
@@ -59,8 +78,11 @@ def is_dead(root: StoreRoot, writer: str) -> bool:
 
 def remove(root: StoreRoot, writer: str) -> None:
     """Remove the lock file of a dead writer. Raises OSError."""
+    if not is_writer(writer):
+        return  # it would name another file
     folder = root.open_dir("writers")
     try:
+        displace(folder, f"{writer}.lock")
         os.unlink(f"{writer}.lock", dir_fd=folder)
     except FileNotFoundError:
         return

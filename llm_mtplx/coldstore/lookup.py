@@ -7,6 +7,7 @@ from .manifest import Manifest
 from .reader import Wanted
 from .reasons import MissReason
 from .records import Found
+from .rows import BlockRow
 
 _FIRST, _STEP = 8, 128  # blocks asked for at once: few where the line may be unknown
 
@@ -47,7 +48,12 @@ def find(
 
 def stored_keys(manifest: Manifest, chain: Chain, blocks: int) -> set[bytes]:
     """Keys of those of the first ``blocks`` blocks that are stored. Raises StoreError."""
-    return set(manifest.sizes("block", [chain.key(i + 1) for i in range(blocks)]))
+    rows = manifest.blocks_named([chain.key(i + 1) for i in range(blocks)])
+    return {
+        chain.key(i + 1)
+        for i in range(blocks)
+        if chain.key(i + 1) in rows and _is_block(manifest, rows[chain.key(i + 1)], chain, i)
+    }
 
 
 def wanted_block(chain: Chain, index: int) -> Wanted:
@@ -70,13 +76,22 @@ def _stored_blocks(manifest: Manifest, chain: Chain, refused: Container[bytes]) 
     while len(sizes) < chain.whole_blocks:
         end = min(len(sizes) + step, chain.whole_blocks)
         keys = [chain.key(i + 1) for i in range(len(sizes), end)]
-        known = manifest.sizes("block", keys)
+        known = manifest.blocks_named(keys)
         for key in keys:
-            if key not in known or key in refused:
+            row = known.get(key)
+            if row is None or key in refused or not _is_block(manifest, row, chain, len(sizes)):
                 return sizes
-            sizes.append(known[key])
+            sizes.append(row.size)
         step = _STEP
     return sizes
+
+
+def _is_block(manifest: Manifest, row: BlockRow, chain: Chain, index: int) -> bool:
+    """Whether a row says what it must of this block of the line."""
+    fits = (row.parent, row.start) == (chain.key(index), index * BLOCK)
+    if not fits:
+        manifest.doubt_block(row.key)
+    return fits
 
 
 def _checkpoints(
@@ -89,11 +104,18 @@ def _checkpoints(
         after = manifest.positions_after([chain.key(i) for i in parents])
         for parent in parents:
             ends = sorted(after.get(chain.key(parent), ()), reverse=True)
-            keys = {end: chain.checkpoint(end) for end in ends if end <= len(chain)}
-            sizes = manifest.sizes("checkpoint", list(keys.values())) if keys else {}
+            for end in ends:
+                if end // BLOCK != parent:
+                    manifest.doubt_position(chain.key(parent), end)
+            keys = {
+                end: chain.checkpoint(end)
+                for end in ends
+                if end <= len(chain) and end // BLOCK == parent
+            }
+            rows = manifest.checkpoints_named(list(keys.values())) if keys else {}
             for end, key in keys.items():
-                if key in sizes and key not in refused:
-                    yield parent, end, key, sizes[key]
+                if key in rows and key not in refused:
+                    yield parent, end, key, rows[key].size
         blocks -= len(parents)
         step = _STEP
 

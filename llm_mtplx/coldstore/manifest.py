@@ -5,46 +5,39 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
-
-from pydantic import ValidationError
+from typing import Literal, TypeVar
 
 from . import forks
 from .connection import Connection, begin, connect, set_aside, store_error
 from .entries import Entry
-from .keys import BLOCK, KEY_BYTES, FileKind, Kind
+from .heal import PENDING, drop_unsound, find_unsound
+from .keys import FileKind, Kind
 from .reasons import StoreError
 from .root import StoreRoot
+from .rows import (
+    BadRow,
+    BlockRow,
+    CheckpointRow,
+    Row,
+    announcement_row,
+    block_row,
+    checkpoint_row,
+    entry_row,
+    key_of,
+    position_row,
+)
 from .schema import UnreadableManifest
+from .statements import check_line, insert_block, insert_checkpoint, insert_entry, insert_found
+
+T = TypeVar("T")
 
 _BATCH = 128  # keys a query
 _TABLE: dict[FileKind, str] = {"block": "blocks", "checkpoint": "checkpoints"}
-# The blocks that a checkpoint needs, as far as they are stored; a damaged index may hold a circle.
-_LINE = (
-    "SELECT count(*) FROM (WITH RECURSIVE line (parent) AS ("
-    " SELECT parent FROM blocks WHERE key = ? UNION ALL"
-    " SELECT blocks.parent FROM blocks JOIN line ON blocks.key = line.parent"
-    ") SELECT 1 FROM line LIMIT ?)"
-)
-_REBUILT = "UPDATE facts SET value = 'done' WHERE name = 'rebuild'"
-
-
-@dataclass(frozen=True)
-class BlockRow:
-    key: bytes
-    parent: bytes
-    start: int
-    size: int  # bytes on disk
-
-
-@dataclass(frozen=True)
-class CheckpointRow:
-    key: bytes
-    parent: bytes
-    position: int
-    size: int  # bytes on disk
-    used: int  # seconds since the epoch
+_REBUILT = "INSERT OR REPLACE INTO facts VALUES ('rebuild', 'done')"
+_COLUMNS: dict[FileKind, str] = {
+    "block": "key, parent, start, size",
+    "checkpoint": "key, parent, position, size, used",
+}
 
 
 class Manifest:
@@ -55,6 +48,8 @@ class Manifest:
 
     def __init__(self, root: StoreRoot, busy_s: float) -> None:
         self.rebuild_pending = False
+        self.corrupt = False  # a row was met that holds what none can
+        self._doubted: list[tuple[str, Row]] = []  # what removes rows that contradict their line
         self._root = root
         self._busy_s = busy_s
         self._lock = threading.Lock()
@@ -62,30 +57,71 @@ class Manifest:
         self._within: int | None = None  # the thread that is in a `transaction`
         forks.watch(self)
 
-    def sizes(self, kind: FileKind, keys: Sequence[bytes]) -> dict[bytes, int]:
-        """Bytes on disk of those of ``keys`` that are stored."""
+    def blocks_named(self, keys: Sequence[bytes]) -> dict[bytes, BlockRow]:
+        """The rows of those of ``keys`` that are stored."""
+        return {row.key: row for row in self._named("block", keys, block_row)}
+
+    def checkpoints_named(self, keys: Sequence[bytes]) -> dict[bytes, CheckpointRow]:
+        return {row.key: row for row in self._named("checkpoint", keys, checkpoint_row)}
+
+    def _named(
+        self, kind: FileKind, keys: Sequence[bytes], parse: Callable[[Row], T]
+    ) -> Iterator[T]:
         with self._use() as sql:
-            found: dict[bytes, int] = {}
+            found: list[Row] = []
             for some in _batches(keys):
-                query = f"SELECT key, size FROM {_TABLE[kind]} WHERE key IN ({_marks(some)})"
-                for row in sql.execute(query, some):
-                    key, size = _typed(row, bytes, int)
-                    found[key] = size
-            return found
+                query = f"SELECT {_COLUMNS[kind]} FROM {_TABLE[kind]} WHERE key IN ({_marks(some)})"
+                found += sql.execute(query, some)
+        return self._sound(found, parse)
 
     def positions_after(self, parents: Sequence[bytes]) -> dict[bytes, list[int]]:
         """By block key, the positions of the checkpoints of any line that follow it directly."""
         with self._use() as sql:
-            found: dict[bytes, list[int]] = {}
+            rows: list[Row] = []
             for some in _batches(parents):
                 query = (
                     "SELECT DISTINCT parent, position FROM checkpoints"
                     f" WHERE parent IN ({_marks(some)})"
                 )
-                for row in sql.execute(query, some):
-                    parent, position = _typed(row, bytes, int)
-                    found.setdefault(parent, []).append(position)
-            return found
+                rows += sql.execute(query, some)
+        found: dict[bytes, list[int]] = {}
+        for parent, position in self._sound(rows, position_row):
+            found.setdefault(parent, []).append(position)
+        return found
+
+    def doubt_block(self, key: bytes) -> None:
+        """Have `heal` drop a row that contradicts the line it belongs to."""
+        self.corrupt = True
+        self._doubted.append(("DELETE FROM blocks WHERE key = ?", (key,)))
+
+    def doubt_position(self, parent: bytes, position: int) -> None:
+        """The same, of the checkpoints after ``parent`` that cannot be at ``position``."""
+        self.corrupt = True
+        query = "DELETE FROM checkpoints WHERE parent = ? AND position = ?"
+        self._doubted.append((query, (parent, position)))
+
+    def heal(self) -> int:
+        """Drop the rows that hold what none can; how many. A rebuild finds their files again."""
+        doubted, self._doubted = self._doubted, []
+        with self._use() as sql:
+            if not doubted and not find_unsound(sql):
+                return 0
+        with self._change() as sql:
+            dropped = 0
+            for query, values in doubted:
+                dropped += sql.execute(query, values).rowcount
+            if dropped:
+                sql.execute(PENDING)
+            dropped += drop_unsound(sql)
+            self.rebuild_pending = not is_whole(sql)
+        return dropped
+
+    def _sound(self, rows: Iterable[Row], parse: Callable[[Row], T]) -> Iterator[T]:
+        for row in rows:
+            try:
+                yield parse(row)
+            except BadRow:
+                self.corrupt = True
 
     def announce(self, kind: Kind | Literal["packing"], keys: Iterable[bytes], writer: str) -> None:
         """Say that files with these keys are about to be written, or written anew by packing."""
@@ -95,13 +131,13 @@ class Manifest:
 
     def commit_block(self, row: BlockRow, writer: str) -> None:
         with self._change() as sql:
-            _insert_block(sql, row)
+            insert_block(sql, row)
             sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (row.key, writer))
 
     def commit_checkpoint(self, row: CheckpointRow, writer: str) -> None:
         with self._change() as sql:
-            _insert_checkpoint(sql, row)
-            _check_line(sql, row)
+            insert_checkpoint(sql, row)
+            check_line(sql, row)
             sql.execute("DELETE FROM writing WHERE key = ? AND writer = ?", (row.key, writer))
 
     def commit_entry(self, row: CheckpointRow | None, entry: Entry, writer: str) -> None:
@@ -109,14 +145,14 @@ class Manifest:
         key = bytes.fromhex(entry.checkpoint)
         with self._change() as sql:
             if row is not None:
-                _insert_checkpoint(sql, row)
-                _check_line(sql, row)
+                insert_checkpoint(sql, row)
+                check_line(sql, row)
             else:
                 # With `parent` its index is written too: SQLite finds out where that is damaged.
                 used = "UPDATE checkpoints SET used = ?, parent = parent WHERE key = ?"
                 if not sql.execute(used, (entry.created, key)).rowcount:
                     raise StoreError("line_gone", "the checkpoint was removed meanwhile")
-            _insert_entry(sql, entry)
+            insert_entry(sql, entry)
             sql.execute(
                 "DELETE FROM writing WHERE key IN (?, ?) AND writer = ?", (key, entry.key, writer)
             )
@@ -138,15 +174,19 @@ class Manifest:
             sql.execute("UPDATE checkpoints SET used = ? WHERE key = ?", (used, checkpoint))
 
     def add_found(self, rows: Sequence[BlockRow | CheckpointRow], entries: Sequence[Entry]) -> None:
-        """Rows of files found on disk; those that are there already stay."""
+        """Rows of files found on disk. Of those that are there already stays what no file says."""
         with self._change() as sql:
             for row in rows:
-                if isinstance(row, BlockRow):
-                    _insert_block(sql, row)
-                else:
-                    _insert_checkpoint(sql, row, replace=False)
+                insert_found(sql, row)
             for entry in entries:
-                _insert_entry(sql, entry)
+                insert_entry(sql, entry)
+
+    def resize(self, files: Iterable[tuple[FileKind, bytes, int, int]]) -> None:
+        """Say how large files are, where their rows still say the former of two sizes."""
+        with self._change() as sql:
+            for kind, key, said, size in files:
+                query = f"UPDATE {_TABLE[kind]} SET size = ? WHERE key = ? AND size = ?"
+                sql.execute(query, (size, key, said))
 
     def rebuilt(self) -> None:
         with self._change() as sql:
@@ -156,13 +196,12 @@ class Manifest:
     def blocks(self) -> list[BlockRow]:
         with self._use() as sql:
             rows = sql.execute("SELECT key, parent, start, size FROM blocks")
-            return [BlockRow(*_typed(r, bytes, bytes, int, int)) for r in rows]
+            return list(self._sound(rows, block_row))
 
     def checkpoints(self) -> list[CheckpointRow]:
         with self._use() as sql:
             query = "SELECT key, parent, position, size, used FROM checkpoints"
-            rows = sql.execute(query)
-            return [CheckpointRow(*_typed(r, bytes, bytes, int, int, int)) for r in rows]
+            return list(self._sound(sql.execute(query), checkpoint_row))
 
     def entries(self, conversation: str | None = None) -> list[Entry]:
         """Every entry, or one conversation's, the newest first."""
@@ -173,14 +212,14 @@ class Manifest:
                 rows = sql.execute(query + order)
             else:
                 rows = sql.execute(query + " WHERE conversation = ?" + order, (conversation,))
-            return [_entry(row) for row in rows]
+            return list(self._sound(rows, entry_row))
 
     def announced(self, packing: bool = True) -> list[tuple[bytes, str]]:
         """Key and writer of every announced write, those of ``packing`` included or not."""
-        query = "SELECT key, writer FROM writing"
         with self._use() as sql:
-            rows = sql.execute(query if packing else query + " WHERE kind != 'packing'")
-            return [(key, writer) for key, writer in (_typed(r, bytes, str) for r in rows)]
+            rows = sql.execute("SELECT key, writer, kind, started FROM writing")
+            found = list(self._sound(rows, announcement_row))
+        return [(key, writer) for key, writer, kind in found if packing or kind != "packing"]
 
     def remove(
         self, blocks: Iterable[bytes], checkpoints: Iterable[bytes], entries: Iterable[Entry]
@@ -205,7 +244,7 @@ class Manifest:
         """Keys of the blocks that compaction has not looked at."""
         with self._use() as sql:
             rows = sql.execute("SELECT key FROM blocks WHERE packed = 0")
-            return {_typed(row, bytes)[0] for row in rows}
+            return set(self._sound((key for (key,) in rows), key_of))
 
     def pack_block(self, key: bytes, writer: str, put: Callable[[], int | None]) -> bool:
         """Let ``put`` replace a block's file, unless its row is gone; it gives the new size.
@@ -317,66 +356,6 @@ def is_whole(sql: sqlite3.Connection) -> bool:
     """Whether the manifest has seen every file: one made anew has not until it is rebuilt."""
     query = "SELECT value FROM facts WHERE name = 'rebuild'"
     return bool(sql.execute(query).fetchone() == ("done",))
-
-
-def _typed(row: tuple[Any, ...], *types: type) -> tuple[Any, ...]:
-    """The row, if it holds these types and its keys have their length."""
-    for value, wanted in zip(row, types, strict=True):
-        if type(value) is not wanted or (isinstance(value, bytes) and len(value) != KEY_BYTES):
-            raise UnreadableManifest("a row holds what none can")
-    return row
-
-
-def _entry(row: tuple[Any, ...]) -> Entry:
-    conversation, fingerprint, key, position, role, created = _typed(
-        row, str, str, bytes, int, str, int
-    )
-    try:
-        return Entry(
-            conversation=conversation,
-            fingerprint=fingerprint,
-            checkpoint=key.hex(),
-            position=position,
-            role=role,
-            created=created,
-        )
-    except ValidationError:
-        raise UnreadableManifest("an entry holds what none can") from None
-
-
-def _insert_block(sql: sqlite3.Connection, row: BlockRow) -> None:
-    values = (row.key, row.parent, row.start, row.size)
-    columns = "key, parent, start, size"
-    sql.execute(f"INSERT OR REPLACE INTO blocks ({columns}) VALUES (?, ?, ?, ?)", values)
-
-
-def _insert_checkpoint(sql: sqlite3.Connection, row: CheckpointRow, replace: bool = True) -> None:
-    values = (row.key, row.parent, row.position, row.size, row.used)
-    verb = "REPLACE" if replace else "IGNORE"
-    sql.execute(f"INSERT OR {verb} INTO checkpoints VALUES (?, ?, ?, ?, ?)", values)
-
-
-def _check_line(sql: sqlite3.Connection, row: CheckpointRow) -> None:
-    """Refuse a checkpoint whose blocks are not all there: somebody removed some since the caller
-    asked what was missing. Nobody can remove one after this transaction."""
-    wanted = row.position // BLOCK
-    (stored,) = sql.execute(_LINE, (row.parent, wanted)).fetchone()
-    if stored != wanted:
-        raise StoreError("line_gone", f"only {stored} of {wanted} blocks before it are stored")
-
-
-def _insert_entry(sql: sqlite3.Connection, entry: Entry) -> None:
-    sql.execute(
-        "INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?, ?, ?)",
-        (
-            entry.conversation,
-            bytes.fromhex(entry.checkpoint),
-            entry.fingerprint,
-            entry.position,
-            entry.role,
-            entry.created,
-        ),
-    )
 
 
 def _batches(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -9,6 +9,7 @@ MissReason = Literal[
     "too_short",  # the prompt has no position to restore
     "corrupt_block",  # a block file failed its checks; it was dropped
     "corrupt_checkpoint",  # a checkpoint file failed its checks; it was dropped
+    "corrupt_index",  # a row of the index holds what none can; it was dropped
     "file_gone",  # a file the manifest names is not there
     "layout_refused",  # the caller has no place for the file's sections
     "rebuilding",  # the manifest was lost and is being rebuilt from the files
@@ -47,6 +48,10 @@ class StoreError(Exception):
 
 class BadFile(Exception):
     """A file's bytes are not what its name, header or checksum say."""
+
+
+class LayoutRefused(Exception):
+    """A caller says that a file cannot be what its key names: its sections are others."""
 
 
 def miss_reason(error: StoreError) -> MissReason:

@@ -1,5 +1,6 @@
 """Bringing manifest and files together again. Nothing here removes a block or a checkpoint."""
 
+import errno
 import os
 import threading
 from dataclasses import dataclass
@@ -7,10 +8,11 @@ from dataclasses import dataclass
 from . import locks
 from .blobs import Blobs
 from .entries import Entry, read_entry
-from .manifest import BlockRow, CheckpointRow, Manifest
+from .manifest import Manifest
 from .reader import read_head
-from .reasons import BadFile
-from .root import StoreRoot
+from .reasons import BadFile, StoreError
+from .root import NotAFile, StoreRoot
+from .rows import BlockRow, CheckpointRow
 
 _BATCH = 256  # rows a transaction
 
@@ -27,12 +29,14 @@ def rebuild(blobs: Blobs, manifest: Manifest, stop: threading.Event) -> Rebuilt:
     """Fill a manifest made anew from the headers and entries on disk, then mark it whole.
 
     Reads headers only: bodies are checked when they are used. May be stopped, and begun again
-    by anybody. Raises StoreError.
+    by anybody. Raises StoreError, also where something could not be seen: what is there is added,
+    and the manifest stays one that is not whole, lest what was not seen counts as garbage.
     """
     found = Rebuilt()
     rows: list[BlockRow | CheckpointRow] = []
     entries: list[Entry] = []
-    for kind, key in blobs.names():
+    unseen: list[str] = []
+    for kind, key in blobs.names(unseen):
         if stop.is_set():
             return found
         try:
@@ -44,11 +48,18 @@ def rebuild(blobs: Blobs, manifest: Manifest, stop: threading.Event) -> Rebuilt:
                     rows.append(_row_of(handle, key))
             finally:
                 os.close(handle)
-        except (BadFile, OSError):
+        except (BadFile, FileNotFoundError, NotAFile):
             found.refused += 1
+        except OSError as error:
+            found.refused += 1
+            if error.errno != errno.EIO:  # a disk's error lasts
+                unseen.append(str(error))
         if len(rows) + len(entries) >= _BATCH:
             _add(manifest, rows, entries, found)
     _add(manifest, rows, entries, found)
+    if unseen:
+        raise StoreError("store_unavailable", f"{len(unseen)} places cannot be seen: {unseen[0]}")
+    manifest.heal()  # what contradicts itself in the files, too, is left to gc
     manifest.rebuilt()
     return found
 

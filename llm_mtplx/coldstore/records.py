@@ -147,6 +147,7 @@ class Report:
 
     path: str
     reason: MissReason | None  # why it cannot be used, if so
+    detail: str = ""  # what stands in the way
     conversations: tuple[Conversation, ...] = ()
     blocks: int = 0
     checkpoints: int = 0
@@ -185,6 +186,7 @@ class Forgotten:
 
 
 # Takes a file's header, gives writable buffers that hold its body in order, or None to refuse.
+# LayoutRefused says that it is not what its key names: then it is dropped.
 Place = Callable[[Header], Sequence[Buffer] | None]
 
 

@@ -19,9 +19,10 @@ from .census import Stray
 from .cuts import Cut
 from .entries import Entry, encode_entry, entry_verifies, read_entry
 from .keys import FileKind, Kind
-from .manifest import BlockRow, Manifest, is_whole
+from .manifest import Manifest, is_whole
 from .reasons import BadFile, StoreError
-from .root import StoreRoot
+from .root import NotAFile, StoreRoot, displace
+from .rows import BlockRow
 
 T = TypeVar("T")
 
@@ -198,14 +199,16 @@ class Remover:
                 entry = read_entry(handle, key)
             finally:
                 os.close(handle)
-        except (OSError, BadFile):
+        except (FileNotFoundError, NotAFile, BadFile):
             return "", b""
+        except OSError as error:
+            raise StoreError("store_unavailable", str(error)) from None
         return _names(entry)
 
     def _is_there(self, kind: Kind, key: bytes) -> bool:
         try:
             os.close(self._blobs.open(kind, key))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError, NotAFile):
             return False
         except OSError:
             return True
@@ -215,7 +218,8 @@ class Remover:
         try:
             folder = self._root.open_dir(*place)
             try:
-                os.unlink(name, dir_fd=folder)
+                if not displace(folder, name):
+                    os.unlink(name, dir_fd=folder)
             finally:
                 os.close(folder)
         except FileNotFoundError:

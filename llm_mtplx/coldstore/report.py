@@ -1,13 +1,12 @@
 """What `status` shows of the store."""
 
 from .budget import room_now
-from .connection import SIDE_FILES
-from .forget import set_aside_names
 from .graph import Graph, total_size
 from .ledger import stored_now, written_last_hour
 from .manifest import Manifest
 from .records import Conversation, Report, StoreLimits
 from .root import StoreRoot
+from .set_aside import count_set_aside
 
 
 def conversations(graph: Graph) -> tuple[Conversation, ...]:
@@ -52,7 +51,7 @@ def holdings(root: StoreRoot, manifest: Manifest, limits: StoreLimits) -> Report
         largest_bytes=room.largest,
         written_last_hour=written_last_hour(manifest),
         announced=len(manifest.announced()),
-        set_aside=sum(not name.endswith(SIDE_FILES) for name in set_aside_names(root)),
+        set_aside=count_set_aside(root),
         rebuilding=manifest.rebuild_pending,
     )
 

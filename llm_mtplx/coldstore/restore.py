@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from .blobs import Blobs
 from .lookup import wanted_block, wanted_checkpoint
 from .reader import FileRefused, OpenFile, Wanted, open_file
-from .reasons import BadFile, MissReason
+from .reasons import BadFile, LayoutRefused, MissReason
 from .records import Found, Place
 
 _BAD_FILE_ERRNO = (errno.EIO, errno.ELOOP, errno.EISDIR, errno.ENXIO)
@@ -86,15 +86,22 @@ def _finish(each: tuple[Wanted, OpenFile, Future[None]], done: set[bytes]) -> in
 
 
 class _Refused(Exception):
-    """The caller has no place for a file."""
+    """The caller has no place for a file. ``inode`` names one that is bad for good."""
+
+    def __init__(self, wanted: Wanted, inode: int | None) -> None:
+        super().__init__(f"the sections of the {wanted.kind} are not this model's")
+        self.inode = inode
 
 
 def _buffers(file: OpenFile, place: Place, wanted: Wanted) -> Sequence[memoryview]:
     try:
         buffers = place(file.header)
         if buffers is None:
-            raise _Refused(f"the sections of the {wanted.kind} are not this model's")
+            raise _Refused(wanted, None)
         return [memoryview(buffer) for buffer in buffers]
+    except LayoutRefused:
+        file.close()
+        raise _Refused(wanted, file.inode) from None
     except BaseException:
         file.close()
         raise
@@ -103,7 +110,7 @@ def _buffers(file: OpenFile, place: Place, wanted: Wanted) -> Sequence[memoryvie
 def _failure(wanted: Wanted, error: Exception, inode: int | None) -> Failure:
     corrupt: MissReason = "corrupt_block" if wanted.kind == "block" else "corrupt_checkpoint"
     if isinstance(error, _Refused):
-        return Failure(wanted, "layout_refused", str(error))
+        return Failure(wanted, "layout_refused", str(error), error.inode)
     if isinstance(error, FileRefused):
         return Failure(wanted, corrupt, str(error), error.inode)
     if isinstance(error, BadFile):

@@ -2,6 +2,7 @@
 
 import sqlite3
 import time
+from functools import cache
 
 from .reasons import StoreError
 
@@ -46,12 +47,15 @@ def check_schema(connection: sqlite3.Connection) -> bool:
     connection.execute("BEGIN")  # one view of it, however fast another process makes it
     try:
         (owner,) = connection.execute("PRAGMA application_id").fetchone()
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+        declared = _schema_of(connection)
         if owner != APPLICATION_ID:
-            if owner or tables:
+            if owner or declared:
                 raise UnreadableManifest("another program's database")
             return False
-        if "migrations" not in tables:
+        # Before any of it is read: a view may never end, nor a trigger.
+        if not declared <= _ever_ours():
+            raise UnreadableManifest("its tables are not those that were made")
+        if not any(name == "migrations" for _, name, _, _ in declared):
             return False
         applied = {name for (name,) in connection.execute("SELECT name FROM migrations")}
     finally:
@@ -59,11 +63,42 @@ def check_schema(connection: sqlite3.Connection) -> bool:
             connection.execute("COMMIT")
     if unknown := applied - MIGRATIONS.keys():
         raise UnreadableManifest(f"made by a later version: {', '.join(map(str, unknown))}")
-    return applied == MIGRATIONS.keys()
+    if applied != MIGRATIONS.keys():
+        return False
+    if declared != _our_schema():
+        raise UnreadableManifest("its tables are not those that were made")
+    return True
 
 
-def migrate(connection: sqlite3.Connection) -> None:
-    """Apply what is missing, in order, in one transaction. Raises sqlite3.Error."""
+def _schema_of(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
+    """What is declared, triggers and views included, without what SQLite keeps for itself."""
+    query = "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite!_%'"
+    return set(connection.execute(query + " ESCAPE '!'").fetchall())
+
+
+@cache
+def _our_schema() -> set[tuple[object, ...]]:
+    return _schema_after(len(MIGRATIONS))
+
+
+@cache
+def _ever_ours() -> set[tuple[object, ...]]:
+    """Whatever was declared after some of the migrations."""
+    return set().union(*(_schema_after(count) for count in range(len(MIGRATIONS) + 1)))
+
+
+def _schema_after(count: int) -> set[tuple[object, ...]]:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        migrate(connection, count)
+        return _schema_of(connection)
+    finally:
+        connection.close()
+
+
+def migrate(connection: sqlite3.Connection, count: int = len(MIGRATIONS)) -> None:
+    """Apply what is missing of the first ``count``, in order, in one transaction. Raises
+    sqlite3.Error."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -71,7 +106,7 @@ def migrate(connection: sqlite3.Connection) -> None:
             "CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY, applied INTEGER)"
         )
         done = {name for (name,) in connection.execute("SELECT name FROM migrations")}
-        for name, statements in MIGRATIONS.items():
+        for name, statements in list(MIGRATIONS.items())[:count]:
             if name not in done:
                 for statement in statements:
                     _apply(connection, statement)

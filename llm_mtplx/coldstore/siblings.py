@@ -11,7 +11,7 @@ from pathlib import Path
 
 from . import locks
 from .removal import Removed
-from .root import AREAS, DIRECTORY, MARKER, StoreRoot, marker_version
+from .root import AREAS, DIRECTORY, MARKER, StoreRoot, marker_version, open_file
 
 UNUSED_S = 30 * 86_400
 _NAME = re.compile(r"sessions-v[0-9]+")
@@ -74,7 +74,7 @@ def _is_ours(path: Path) -> bool:
         # A link would lead out of the cache directory.
         if not stat.S_ISDIR(path.lstat().st_mode):
             return False
-        handle = os.open(path / MARKER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = open_file(None, path / MARKER)
     except OSError:
         return False
     with open(handle, "rb") as file:
@@ -84,8 +84,11 @@ def _is_ours(path: Path) -> bool:
 def _is_unused(path: Path) -> bool:
     """By what is touched with every save; a process that still writes there holds a lock."""
     there = StoreRoot.at(path)
-    if not all(locks.is_dead(there, writer) for writer in locks.writers(there)):
-        return False
+    try:
+        if not all(locks.is_dead(there, writer) for writer in locks.writers(there)):
+            return False
+    except OSError:
+        return False  # who writes there cannot be seen
     names = ["", MARKER, "manifest.sqlite", "manifest.sqlite-wal", *AREAS]
     times = [_mtime(path / name) for name in names]
     return time.time() - max(times) > UNUSED_S

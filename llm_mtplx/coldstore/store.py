@@ -14,7 +14,7 @@ from .background import Background
 from .blobs import Blobs, Failpoint
 from .compact import Compacted, Compaction
 from .entries import Entry
-from .forget import forget, forget_everything
+from .forget import Forgetting
 from .graph import Graph
 from .keys import BLOCK, Chain, parse_key
 from .line import read_ids
@@ -29,6 +29,8 @@ from .root import StoreRoot
 from .writer import Job, NewFile, Writer
 
 log = logging.getLogger(__name__)
+
+BAD_FOR_GOOD = ("corrupt_block", "corrupt_checkpoint", "layout_refused", "file_gone")
 
 
 class ColdStore:
@@ -116,6 +118,7 @@ class ColdStore:
         try:
             self._root.check()
             stored = stored_keys(self._manifest, chain, chain.whole_blocks)
+            self._heal()
             self._background.rebuild(self._manifest)
         except StoreError as error:
             if error.reason not in ("store_absent", "store_busy"):
@@ -222,9 +225,13 @@ class ColdStore:
         manifest = Manifest(self._root, self._limits.write_busy_s)
         try:
             self._root.check()
+            manifest.heal()
             clear_dead_writers(self._root, self._blobs, manifest)
+            forgetting = Forgetting(
+                self._root, self._blobs, manifest, self._limits.grace_s, self._writer.name
+            )
             if everything:
-                return forget_everything(self._root, self._blobs, manifest)
+                return forgetting.everything()
             if manifest.rebuild_pending:
                 # Half an index does not know what is shared.
                 rebuild(self._blobs, manifest, threading.Event())
@@ -235,7 +242,7 @@ class ColdStore:
                     return frozenset((conversation,))
                 return frozenset(n for n, used in graph.last_use().items() if used < before)
 
-            return forget(self._root, self._blobs, manifest, choose)
+            return forgetting.conversations(choose)
         except StoreError as error:
             return Forgotten(reason=miss_reason(error))
         except OSError as error:
@@ -252,7 +259,9 @@ class ColdStore:
             self._root.check()
             report = holdings(self._root, manifest, self._limits)
         except StoreError as error:
-            report = Report(path=str(self.path), reason=miss_reason(error))
+            report = Report(path=str(self.path), reason=miss_reason(error), detail=str(error))
+        except OSError as error:
+            report = Report(path=str(self.path), reason="store_unavailable", detail=str(error))
         finally:
             manifest.close()
         writer = self._writer
@@ -274,7 +283,7 @@ class ColdStore:
     def reconciled(self, timeout: float) -> bool:
         """Wait for a rebuild that is under way; False after ``timeout`` seconds."""
         self._mine()
-        self._background.rebuild(self._manifest)
+        self._background.rebuild(self._manifest, at_once=True)
         return self._background.rebuilt(timeout)
 
     def close(self, timeout: float) -> bool:
@@ -325,21 +334,39 @@ class ColdStore:
             refused = self._writer.refused | unusable
             pending = self._manifest.rebuild_pending
             found = find(self._manifest, chain, needs_checkpoint, refused, deeper_than)
+            corrupt = self._heal()
             pending |= self._manifest.rebuild_pending
             self._background.rebuild(self._manifest)
+            if found.reason is not None and corrupt:
+                self._misses["corrupt_index"] += 1
+                return found.because("corrupt_index")
             if found.reason == "not_found" and pending:
                 found = found.because("rebuilding")
             return found
         except StoreError as error:
             return Found.nothing(chain, miss_reason(error), needs_checkpoint, deeper_than)
 
+    def _heal(self) -> bool:
+        """Whether damaged rows were met since this was last asked; they are dropped."""
+        if not self._manifest.corrupt:
+            return False
+        self._manifest.corrupt = False
+        try:
+            dropped = self._manifest.heal()
+            log.info("dropped %d rows of the index that were damaged", dropped)
+        except StoreError as error:
+            log.info("damaged rows of the index stay: %s", error)
+        return True
+
     def _refuse(self, failure: Failure) -> None:
         """Count a file that failed, and drop it if it is bad for good."""
         wanted = failure.wanted
         self._misses[failure.reason] += 1
         log.info("%s of %d to %d: %s", failure.reason, wanted.start, wanted.end, failure.detail)
-        if failure.reason not in ("corrupt_block", "corrupt_checkpoint", "file_gone"):
+        if failure.reason not in BAD_FOR_GOOD:
             return
+        if failure.reason == "layout_refused" and failure.inode is None:
+            return  # there was no place for it; it may be what it says
         try:
             self._manifest.drop(wanted.kind, wanted.key)
         except StoreError as error:

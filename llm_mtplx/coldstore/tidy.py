@@ -10,11 +10,14 @@ from .budget import Room, room_now
 from .cuts import Cut, Cuts
 from .graph import Graph, total_size
 from .ledger import stored_now
-from .manifest import BlockRow, Manifest, is_whole
+from .line import Lines
+from .manifest import Manifest, is_whole
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .report import conversations
-from .root import StoreRoot
+from .root import NotAFile, StoreRoot
+from .rows import BlockRow
+from .sizes import correct_sizes
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Tidier:
         ``saving`` is the conversation they are for, ``held`` the blocks they build on. Returns the
         room there is then. While the manifest is being rebuilt nothing goes. Raises StoreError.
         """
+        self._manifest.heal()
         with self._manifest.using() as sql:
             whole = is_whole(sql)
         if not whole:  # half an index knows neither what is garbage nor what was used
@@ -65,8 +69,11 @@ class Tidier:
             return room, Removed()
         now = time.time()
         graph = Graph.read(self._manifest)
+        room = room_now(self._root, self._limits, stored_now(self._manifest), more)
+        if room.over(more) and correct_sizes(self._blobs, self._manifest, graph):
+            graph = Graph.read(self._manifest)
         largest = max(largest_conversation(graph), more)
-        cuts = Cuts(graph, now, self._limits.grace_s, held)
+        cuts = Cuts(graph, now, self._limits.grace_s, Lines(self._blobs, graph).begins, held)
         garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
         done = garbage.remove(self._remover)
         room = room_now(self._root, self._limits, stored_now(self._manifest), largest)
@@ -78,7 +85,7 @@ class Tidier:
 
 def find_garbage(cuts: Cuts, blobs: Blobs, now: float, grace_s: float) -> Garbage:
     dangling = cuts.dangling()
-    unreachable = cuts.unreachable(lambda row: _is_young(blobs, row, now, grace_s))
+    unreachable = cuts.unreachable(lambda row: is_young(blobs, row, now, grace_s))
     return Garbage(tuple(dangling), tuple(unreachable), tuple(cuts.superseded()))
 
 
@@ -90,12 +97,14 @@ def total(cuts: Iterable[Cut]) -> int:
     return sum(cut.nbytes for cut in cuts)
 
 
-def _is_young(blobs: Blobs, row: BlockRow, now: float, grace_s: float) -> bool:
+def is_young(blobs: Blobs, row: BlockRow, now: float, grace_s: float) -> bool:
     """Whether a block was written so lately that its checkpoint may be about to come."""
     try:
         handle = blobs.open("block", row.key)
-    except OSError:
+    except (FileNotFoundError, NotAFile):
         return False
+    except OSError:
+        return True  # what cannot be seen is not known to be old
     try:
         return 0 <= now - os.fstat(handle).st_mtime < grace_s
     finally:

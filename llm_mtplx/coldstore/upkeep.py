@@ -12,12 +12,14 @@ from .blobs import Blobs
 from .budget import disk_free
 from .census import AREA_NAMES, SHARDS, Census
 from .compact import Compaction
-from .ledger import UNNAMED, leave_note, read_note
+from .ledger import UNNAMED, Note, leave_note, read_note
+from .locks import open_lock
 from .manifest import Manifest
 from .reasons import StoreError
+from .reconcile import rebuild
 from .records import StoreLimits
 from .removal import Removed, Remover
-from .root import FILE_MODE, StoreRoot
+from .root import StoreRoot
 from .siblings import remove_unused, siblings
 from .tidy import Tidier
 
@@ -60,6 +62,9 @@ class Upkeep:
 
     def _work(self) -> None:
         note = read_note(self._manifest, PROGRESS)
+        if dropped := self._manifest.heal():
+            log.info("dropped %d rows of the index that were damaged", dropped)
+            rebuild(self._blobs, self._manifest, self._stop)
         if self._manifest.rebuild_pending:
             return  # half an index does not know what is garbage
         if _is_due(note.get("tidied"), self._limits.tidy_every_s):
@@ -74,7 +79,7 @@ class Upkeep:
         if not self._stop.is_set() and _is_due(note.get("packed"), self._limits.reconcile_every_s):
             self._pack(note)
 
-    def _pack(self, note: dict[str, object]) -> None:
+    def _pack(self, note: Note) -> None:
         short = disk_free(self._root) < 2 * self._limits.free_floor_bytes
         idle_s = self._limits.short_idle_s if short else self._limits.idle_s
         began = time.monotonic()
@@ -95,7 +100,7 @@ class Upkeep:
         if told.files or told.kept:
             log.info("packed idle conversations: %s", told)
 
-    def _walk(self, note: dict[str, object]) -> None:
+    def _walk(self, note: Note) -> None:
         began = time.monotonic()
         census = Census(self._root, self._manifest, self._limits.grace_s)
         at = note.get("at")
@@ -106,6 +111,7 @@ class Upkeep:
         while at < len(_PLACES) and not self._stop.is_set():
             started = time.monotonic()
             seen = census.shard(*_PLACES[at])
+            self._root.narrow(seen.wide)
             worked = time.monotonic() - started  # removal rests for itself
             removed = self._remover.gone(seen.gone)
             removed.add(self._remover.strays(seen.strays))
@@ -155,12 +161,13 @@ class Upkeep:
 @contextmanager
 def _alone(root: StoreRoot) -> Iterator[bool]:
     """Whether no other process works at the same time. Raises OSError."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    handle = os.open(root.path / LOCK, flags, FILE_MODE)
+    folder = root.open_dir()
+    try:
+        handle = open_lock(folder, LOCK)
+    finally:
+        os.close(folder)
     alone = False
     try:
-        if os.fstat(handle).st_mode & 0o777 != FILE_MODE:
-            os.fchmod(handle, FILE_MODE)
         with suppress(BlockingIOError):
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             alone = True

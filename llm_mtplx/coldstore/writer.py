@@ -14,12 +14,13 @@ from .blobs import Blobs, Failpoint
 from .entries import Entry, encode_entry, entry_verifies
 from .format import Buffer, Header, SectionInfo, encode_head
 from .keys import FileKind, unpack_ids
-from .manifest import BlockRow, CheckpointRow, Manifest
+from .manifest import Manifest
 from .reader import Wanted, file_verifies
 from .reasons import DropReason, StoreError, drop_reason
 from .reconcile import clear_dead_writers
 from .records import Section, StoreLimits
 from .root import StoreRoot
+from .rows import BlockRow, CheckpointRow
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,11 @@ class Writer:
         self._gave_up = False
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+
+    @property
+    def name(self) -> str:
+        """Under which it announces what it writes."""
+        return self._uuid
 
     def submit(self, job: Job) -> DropReason | None:
         """Queue a job, or say why not. Never waits."""
@@ -213,8 +219,9 @@ class Writer:
         kinds: tuple[FileKind, ...] = ("block", "checkpoint")
         with self._manifest.transaction():
             for kind in kinds:
-                keys = [file.wanted.key for file in job.files if file.wanted.kind == kind]
-                missing = set(keys) - self._manifest.sizes(kind, keys).keys()
+                wanted = [file.wanted for file in job.files if file.wanted.kind == kind]
+                keys = {each.key for each in wanted}
+                missing = keys - self._stored(kind, wanted)
                 missing |= self.refused.intersection(keys)
                 if missing:
                     announced |= missing
@@ -223,6 +230,18 @@ class Writer:
                 announced.add(job.entry.key)
                 self._manifest.announce("entry", [job.entry.key], self._uuid)
         self._failpoint("announced")
+
+    def _stored(self, kind: FileKind, wanted: Sequence[Wanted]) -> set[bytes]:
+        """Keys of those whose rows say what they must; the others are written anew."""
+        keys = [each.key for each in wanted]
+        said: dict[bytes, tuple[bytes, int]]
+        if kind == "block":
+            blocks = self._manifest.blocks_named(keys)
+            said = {key: (row.parent, row.start) for key, row in blocks.items()}
+            return {each.key for each in wanted if said.get(each.key) == (each.parent, each.start)}
+        checkpoints = self._manifest.checkpoints_named(keys)
+        said = {key: (row.parent, row.position) for key, row in checkpoints.items()}
+        return {each.key for each in wanted if said.get(each.key) == (each.parent, each.end)}
 
     def _write_block(self, file: NewFile, announced: set[bytes]) -> None:
         wanted = file.wanted

@@ -39,4 +39,4 @@ class LazyGroup(click.Group):
 
 @click.group(cls=LazyGroup)
 def mtplx() -> None:
-    "Qwen models on MLX with their own multi-token prediction heads"
+    "Run Qwen models on MLX, sped up by their multi-token prediction (MTP) heads"

@@ -4,6 +4,7 @@ import contextlib
 import io
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +18,10 @@ from ..model import MtplxModel, build_request
 if TYPE_CHECKING:
     from ..catalog.entries import Entry
     from ..engine.protocol import Request
+
+# What a prompt may go on with. Its first tokens may join the last ones of the beginning, so the
+# beginning ends where all of these still agree.
+_GOES_ON = ("a", "The", "1", "(", "\nx", " x", "é")
 
 _PROMPT = llm.cli.cli.commands["prompt"]
 
@@ -32,8 +37,12 @@ def takes(*names: str) -> Callable[[click.Command], click.Command]:
     return add
 
 
-def request_of(arguments: dict[str, Any], stdin: str) -> "tuple[Entry, Request]":
+def request_of(
+    arguments: dict[str, Any], stdin: str, beginning: bool = False
+) -> "tuple[Entry, Request]":
     """The model that ``llm prompt`` would ask with these arguments, and the request.
+
+    With ``beginning`` the request may lack a message of the user: a system prompt or tools alone.
 
     llm's own command runs, with a model that only takes note: fragments, templates, tools and
     conversations mean here what they mean there.
@@ -45,7 +54,7 @@ def request_of(arguments: dict[str, Any], stdin: str) -> "tuple[Entry, Request]"
         model = find(name, *args, **kwargs)
         if not isinstance(model, MtplxModel):
             raise MtplxError(f"{model.model_id} is not a model of llm-mtplx; name one with -m.")
-        return _Noting(model.entry, asked)
+        return _Noting(model.entry, asked, beginning)
 
     # The command offers no other way to give it a model; this process runs nothing else.
     find, llm.cli.get_model = llm.cli.get_model, noting_model
@@ -58,15 +67,33 @@ def request_of(arguments: dict[str, Any], stdin: str) -> "tuple[Entry, Request]"
     return asked[0]
 
 
+def continuations(request: "Request", marker: str) -> "list[Request]":
+    """What would have been asked with other prompts in the place of ``marker``. Asking llm again
+    would fetch fragments, and run functions, again."""
+    return [
+        replace(
+            request,
+            messages=[
+                {**message, "content": message["content"].replace(marker, prompt)}
+                for message in request.messages
+            ],
+        )
+        for prompt in _GOES_ON
+    ]
+
+
 def piped() -> str:
     """What is piped into this command."""
     return "" if sys.stdin.isatty() else sys.stdin.read()
 
 
 class _Noting(MtplxModel):
-    def __init__(self, entry: "Entry", asked: "list[tuple[Entry, Request]]") -> None:
+    def __init__(
+        self, entry: "Entry", asked: "list[tuple[Entry, Request]]", beginning: bool
+    ) -> None:
         super().__init__(entry)
         self._asked = asked
+        self._beginning = beginning
 
     def execute(
         self,
@@ -75,5 +102,6 @@ class _Noting(MtplxModel):
         response: llm.Response,
         conversation: llm.Conversation | None,
     ) -> Iterator[StreamEvent]:
-        self._asked.append((self.entry, build_request(self.entry, prompt, conversation)))
+        request = build_request(self.entry, prompt, conversation, self._beginning)
+        self._asked.append((self.entry, request))
         yield from ()

@@ -25,11 +25,12 @@ PLACES = {"cold": "cold", "ram": "from RAM", "ssd": "from SSD"}
 @click.option("--repeats", type=click.IntRange(min=1), default=3, help="Runs after a warm-up")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def bench(model: str, prompt_tokens: int, tokens: int, repeats: int, json_: bool) -> None:
-    """Measure reading, decoding with drafts and without, and the wait for the first token
+    """Measure prefill, decoding and the time to the first token
 
-    The wait is told for a prompt that is read as a whole and for one that goes on from a state in
-    RAM or from disk. The store is a temporary one: what you have kept is neither used nor
-    touched. Numbers are medians at temperature 0; drafts are counted by position.
+    Decoding is measured with drafts and without. Time to first token is reported for a prompt
+    processed from scratch, and for one that continues from a state in RAM or on disk. The store is
+    a temporary one: your own is neither used nor touched. Numbers are medians at temperature 0;
+    drafts are counted by position.
     """
     from ..engine.engine import shared_engine
 

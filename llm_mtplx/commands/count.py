@@ -1,11 +1,13 @@
 """``llm mtplx count``: how many tokens a prompt has. Needs the tokenizer, not MLX."""
 
 import json
+import uuid
+from dataclasses import replace
 from typing import Any
 
 import click
 
-from .as_prompt import piped, request_of, takes
+from .as_prompt import continuations, piped, request_of, takes
 
 
 @takes(
@@ -31,12 +33,18 @@ def count(json_: bool, **arguments: Any) -> None:
     """Count the tokens of a prompt
 
     Takes the arguments of 'llm prompt' and counts everything the model would read: history, system
-    prompt, tools, the template's own tokens.
+    prompt, tools, the template's own tokens. Without a prompt it counts what 'llm mtplx warm' would
+    keep: the system prompt and the tools.
     """
-    from ..engine.count import count_tokens
+    from ..engine.count import count_beginning, count_tokens
 
-    entry, request = request_of(arguments, piped())
-    tokens = count_tokens(request)
+    entry, request = request_of(arguments, piped(), beginning=True)
+    if any(message["role"] == "user" for message in request.messages):
+        tokens = count_tokens(request)
+    else:
+        marker = uuid.uuid4().hex
+        asked = replace(request, messages=[*request.messages, {"role": "user", "content": marker}])
+        tokens = count_beginning(continuations(asked, marker))
     if json_:
         click.echo(json.dumps({"model": entry.model_id, "tokens": tokens}))
     else:

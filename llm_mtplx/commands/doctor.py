@@ -31,11 +31,12 @@ QUESTION = "What is the capital of France?"
 @click.option("model", "-m", "--model", default=DEMO_ID, help="The model to tell of and to verify")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def doctor(verify_: bool, model: str, json_: bool) -> None:
-    """Check versions, backend, memory, limits, the store, and that the demo model answers
+    """Check this installation, and that the demo model answers
 
-    With --verify: one question to MODEL, answered cold, going on from RAM and from SSD, and
-    without drafts. The ids are compared; where they part, the gap between the two likeliest
-    tokens tells a near-tie, which rounding may decide, from a fault.
+    Reports versions, backend, memory, limits and the store. With --verify: one question to MODEL,
+    answered cold, continued from RAM and from SSD, and without drafts. The ids are compared; where
+    they differ, the gap between the two likeliest tokens tells a near-tie, which rounding may
+    decide, from a fault.
     """
     from ..engine.engine import shared_engine
 
@@ -79,7 +80,7 @@ def _model(entry: Entry, folder: ModelFolder, tuned: "Record | None") -> dict[st
         "id": entry.model_id,
         "head": folder.head is not None,
         "tuned_depth": None if tuned is None else tuned.depth,
-        "adaptive": tuned is not None and tuned.adaptive,
+        "adaptive": tuned is not None and tuned.costs is not None,
         "weights_bytes": needs.weights,
         "envelope_bytes": plan.envelope,
         "fits": plan.fits,

@@ -30,10 +30,11 @@ def download(
     force: bool,
     json_: bool,
 ) -> None:
-    """Fetch MODEL, a name from 'llm mtplx models' or owner/name on Hugging Face
+    """Download a model from Hugging Face
 
-    It goes into Hugging Face's own cache. What breaks off goes on from there the next time, and
-    every file is checked against the hub's hash. HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT
+    MODEL is a name from 'llm mtplx models' or an owner/name on Hugging Face. It is saved in the
+    Hugging Face cache. Interrupted downloads resume where they stopped, and every file is verified
+    against the hub's hash. HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT
     and HF_HUB_OFFLINE mean what they always mean.
     """
     from ..catalog.fetch import fetch

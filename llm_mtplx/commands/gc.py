@@ -31,7 +31,7 @@ def _to_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> 
     parsed = parse_size(value)
     if parsed is None or isinstance(parsed, int):
         return parsed
-    raise click.BadParameter(f"{value!r} is no size: write 500M or 24G.")
+    raise click.BadParameter(f"{value!r} is not a valid size; use e.g. 500M or 24G.")
 
 
 @click.command()
@@ -58,10 +58,10 @@ def _to_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 def gc(
     apply_: bool, dir_: Path | None, older_than: float | None, max_size: int | None, json_: bool
 ) -> None:
-    """Show what of the store on disk nobody needs; with --apply, remove it
+    """List unused cache files; --apply deletes them
 
-    Other processes may read and write meanwhile. What was written or used in the last ten minutes
-    stays. Nothing outside a directory with the store's own marker is ever touched.
+    Safe to run while other processes use the cache. What was written or used in the last ten
+    minutes stays. Nothing outside a directory with the store's own marker is ever touched.
 
     Exit codes: 0 shown or removed, or nothing is stored; 1 the directory is not a store, cannot be
     used now, or something could not be removed; 2 wrong usage.

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -19,6 +18,8 @@ from ..catalog.entries import (
     remove_entry,
 )
 from ..errors import ModelFolderError, MtplxError
+from ..once import first_time
+from ..settings import expand, registry_path
 
 TITLES = {
     "here": "On this machine",
@@ -30,15 +31,20 @@ TITLES = {
 
 @click.command()
 @click.option("only_best", "--recommended", is_flag=True, help="Only what suits this machine")
+@click.option("path_", "--path", is_flag=True, help="Print where added models are registered")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
-def models(only_best: bool, json_: bool) -> None:
-    """List the models: here, to download, found in other programs' folders
+def models(only_best: bool, path_: bool, json_: bool) -> None:
+    """List models on this machine and in the catalog
 
-    Looked at are Hugging Face's cache and the folders of LM Studio and MTPLX. With --recommended
-    the models that suit this machine's memory and chip, the best first.
+    Searches the Hugging Face cache and the LM Studio and MTPLX folders. With --recommended: the
+    models that suit this machine's memory and chip, the best first.
     """
+    if path_:
+        path = str(registry_path())
+        click.echo(json.dumps({"path": path}) if json_ else path)
+        return
     entries, warnings = list_entries()
-    for warning in warnings:
+    for warning in filter(first_time, warnings):
         click.echo(f"mtplx: {warning}", err=True)
     described = list(_recommended(entries) if only_best else _all(entries))
     if json_:
@@ -140,10 +146,11 @@ def try_it(entry: Entry) -> str:
 @click.argument("model")
 @click.option("aliases", "-a", "--alias", multiple=True, help="A short name for the model")
 def add(model: str, aliases: tuple[str, ...]) -> None:
-    """Make MODEL available to llm: a folder, or owner/name of what is on this machine
+    """Register a model that is already on this machine
 
-    owner/name is looked for in Hugging Face's cache and in the folders of LM Studio and MTPLX.
-    Nothing is downloaded, and code that comes with a model is never run.
+    MODEL is a folder, or an owner/name that is looked for in the Hugging Face cache and in the
+    folders of LM Studio and MTPLX. Nothing is downloaded, and code that comes with a model is never
+    run.
     """
     from ..catalog.folder import inspect
 
@@ -154,9 +161,15 @@ def add(model: str, aliases: tuple[str, ...]) -> None:
 
 
 def _to_add(model: str, aliases: tuple[str, ...]) -> Entry:
-    folder = Path(model).expanduser().absolute()
-    if folder.is_dir() or not is_repo(model):
+    folder = expand(model).absolute()
+    if folder.is_dir():
         return Entry(f"mtplx/{folder.parent.name}/{folder.name}", folder, aliases)
+    if not is_repo(model):
+        what = "is a file, not a model folder" if folder.exists() else "does not exist"
+        raise MtplxError(
+            f"{folder} {what}. Check the path, or give owner/name of a model on this machine; "
+            "'llm mtplx models' lists them."
+        )
     if places.find(model) is None:
         raise MtplxError(
             f"There is no folder {model}, and the model {model} is not on this machine. "
@@ -168,7 +181,7 @@ def _to_add(model: str, aliases: tuple[str, ...]) -> Entry:
 @click.command()
 @click.argument("model")
 def remove(model: str) -> None:
-    "Forget MODEL, an id or alias; its files stay where they are"
+    "Unregister a model (its files are kept)"
     if model == DEMO_ID:
         raise click.UsageError(f"{DEMO_ID} is part of llm-mtplx and cannot be removed.")
     entry = find_entry(model)

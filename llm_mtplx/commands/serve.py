@@ -20,7 +20,7 @@ STOP_S = 10.0
 def _seconds(ctx: click.Context, option: click.Parameter, value: str) -> float:
     seconds = parse_seconds(value)
     if not isinstance(seconds, float):
-        raise click.BadParameter(f"{value!r} is no duration; say 90s, 10m or 2h.")
+        raise click.BadParameter(f"{value!r} is not a valid duration; use e.g. 90s, 10m or 2h.")
     return seconds
 
 
@@ -85,9 +85,10 @@ def serve(
     detach: bool,
     print_service: str | None,
 ) -> None:
-    """Keep an engine loaded for llm, and serve programs that speak to OpenAI or Anthropic
+    """Keep models loaded for llm, and serve API clients
 
-    llm finds it by itself and loads no model while it runs.
+    Clients speak OpenAI's or Anthropic's API. llm finds the engine by itself and loads no model
+    while it runs.
     """
     if http and (find_spec("starlette") is None or find_spec("uvicorn") is None):
         if ctx.get_parameter_source("http") is not ParameterSource.DEFAULT:
@@ -174,7 +175,7 @@ def _make_key(host: str, require_key: bool) -> None:
 
 @click.command()
 def stop() -> None:
-    "End the engine that 'serve' or LLM_MTPLX_KEEP_ALIVE has left running"
+    "Stop the engine that is running in the background"
     from ..engine.attach import NoEngine, ask
     from ..engine.place import socket_path
     from ..engine.resident import holder

@@ -18,7 +18,7 @@ from ..settings import cache_dir
 @click.command()
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def status(json_: bool) -> None:
-    """Show the engine that stays loaded, what is kept on disk and was reused, and the limits
+    """Show the running engine and the prompt cache
 
     The hit rate is the share of all prompt tokens in llm's log that were not read again.
     """
@@ -83,13 +83,14 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
     off = "" if limits().cache == "on" else " (turned off)"
     click.echo(f"{report.path}: {size(report.nbytes)}{off}")
     if report.reason not in (None, "store_absent"):
-        click.echo(f"The store cannot be used now: {report.reason}")
+        click.echo(f"The store cannot be used now: {report.detail or report.reason}")
     for each in kept:
         name = each["name"] or "(not in llm's log)"
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(each["last_used"]))
         click.echo(
-            f"{each['conversation']}  {each['tokens']:>7,} tokens  {size(each['bytes']):>9}  "
-            f"{used}  {percent(each['hit_rate'])} reused  {name}"
+            f"{printable(each['conversation'])}  {each['tokens']:>7,} tokens  "
+            f"{size(each['bytes']):>9}  {used}  {percent(each['hit_rate'])} reused  "
+            f"{printable(name)}"
         )
     if not kept:
         click.echo("No conversation is kept.")
@@ -111,6 +112,11 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
         click.echo(f"Nothing is written now: {skipped}. What is kept is still read.")
 
 
+def printable(text: str) -> str:
+    """What was read back may hold anything, a terminal's commands included."""
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
 def percent(share: float | None) -> str:
     return "  - " if share is None else f"{share:4.0%}"
 
@@ -125,10 +131,10 @@ def percent(share: float | None) -> str:
     help="Forget those unused for so long",
 )
 def forget(conversation: str | None, everything: bool, older_than: float | None) -> None:
-    """Remove what is kept of CONVERSATION, an id of llm's log, from the disk
+    """Delete the saved state of a conversation
 
-    A resident engine drops it, too. llm's own log is not touched: the conversation can go on, it
-    is read again from its text.
+    CONVERSATION is an id of llm's log, which is not touched: the conversation can go on, its text
+    is processed again. A running engine drops its state, too.
     """
     if (conversation is not None) + everything + (older_than is not None) != 1:
         raise click.UsageError("Say one of CONVERSATION, --all, --older-than.")

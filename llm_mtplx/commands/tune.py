@@ -30,7 +30,6 @@ def _depths(ctx: click.Context, param: click.Parameter, told: str) -> list[int]:
     callback=_depths,
     help="Depths to measure; plain decoding, 0, always is",
 )
-@click.option("--adaptive", is_flag=True, help="Let answers choose by what rounds cost")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 @click.option("--sample", "sampled", type=int, hidden=True)
 def tune(
@@ -38,17 +37,15 @@ def tune(
     tokens: int,
     repeats: int,
     depths: list[int],
-    adaptive: bool,
     json_: bool,
     sampled: int | None,
 ) -> None:
-    """Measure MODEL at every depth and save the best for '-o draft auto'
+    """Measure what rounds cost at every draft depth and save it
 
-    That is the lowest within 3 % of the fastest; plain decoding wins where no depth beats it. With
-    --adaptive an answer drafts as deep as its own drafts so far say pays at what rounds cost here,
-    or not at all. The record holds for this model, machine and these versions; nothing is ever
-    measured while you wait for an answer. Every sample loads the model in a process of its own, and
-    the depths take turns.
+    '-o draft auto' then drafts as deep as an answer's own drafts so far say pays at these costs, or
+    not at all. Without a record it learns the costs while it decodes. The record holds for this
+    model, machine and these versions. Every sample loads the model in a process of its own, and the
+    depths take turns. The best fixed depth is marked: the lowest within 3 % of the fastest.
     """
     from ..catalog.folder import inspect
 
@@ -66,16 +63,12 @@ def tune(
         def beginning(round_: int, depth: int) -> None:
             line.show(f"round {round_ + 1} of {repeats}: {_name(depth)}")
 
-        measured = measure(entry.model_id, depths, tokens, repeats, beginning, adaptive)
+        measured = measure(entry.model_id, depths, tokens, repeats, beginning)
     if json_:
-        report = {**_report(entry.model_id, measured), "adaptive": adaptive}
-        click.echo(json.dumps(report, indent=2))
+        click.echo(json.dumps(_report(entry.model_id, measured), indent=2))
     else:
         click.echo("\n".join(table(measured)))
-        if adaptive:
-            click.echo("Saved: draft auto chooses round for round, by these costs.")
-        else:
-            click.echo(f"Saved: draft auto is {_name(measured.depth)}.")
+        click.echo("Saved: draft auto chooses round for round, by these costs.")
 
 
 def _report(model_id: str, measured: Measured) -> dict[str, object]:

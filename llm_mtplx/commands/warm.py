@@ -2,22 +2,14 @@
 
 import json
 import uuid
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from ..errors import MtplxError
 from ..progress import notice
 from ..settings import cache_dir, is_logging
-from .as_prompt import piped, request_of, takes
-
-if TYPE_CHECKING:
-    from ..engine.protocol import Request
-
-# What a prompt may go on with. Its first tokens may join the last ones of the beginning, so the
-# beginning ends where all of these still agree.
-_GOES_ON = ("a", "The", "1", "(", "\nx", " x", "é")
+from .as_prompt import continuations, piped, request_of, takes
 
 
 @takes(
@@ -34,9 +26,10 @@ _GOES_ON = ("a", "The", "1", "(", "\nx", " x", "é")
 @click.command()
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def warm(json_: bool, **arguments: Any) -> None:
-    """Read a system prompt, tools, template or fragment and keep the model's state on disk
+    """Process a shared beginning once and keep it on disk
 
-    Takes these arguments of 'llm prompt'. Every later prompt with the same ones starts warm.
+    Takes a system prompt, tools, a template or fragments, with the options of 'llm prompt'. Every
+    later prompt that begins with the same ones starts warm.
     """
     from ..engine.engine import shared_engine
     from ..limits import limits
@@ -47,8 +40,7 @@ def warm(json_: bool, **arguments: Any) -> None:
         raise MtplxError("Logging is off, and what llm does not log is not kept: 'llm logs on'.")
     marker = uuid.uuid4().hex
     entry, request = request_of({**arguments, "prompt": marker}, piped())
-    going_on = [_with(request, marker, prompt) for prompt in _GOES_ON]
-    done = shared_engine().warm(going_on, notice)
+    done = shared_engine().warm(continuations(request, marker), notice)
     if json_:
         report = {
             "model": entry.model_id,
@@ -65,13 +57,3 @@ def warm(json_: bool, **arguments: Any) -> None:
     else:
         read = done.tokens - done.restored
         click.echo(f"Read {read:,} of {done.tokens:,} tokens; they are kept in {cache_dir()}.")
-
-
-def _with(request: "Request", marker: str, prompt: str) -> "Request":
-    """What would have been asked with this prompt. Asking llm again would fetch fragments, and
-    run functions, again."""
-    messages = [
-        {**message, "content": message["content"].replace(marker, prompt)}
-        for message in request.messages
-    ]
-    return replace(request, messages=messages)

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..sessions.keeper import Keeper
-from ..sessions.session import UNKNOWN, Checkpoint
+from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
-from ..speculative.draws import Draws
 from ..speculative.state import State
 from .load import LoadedModel
 from .protocol import Request
@@ -29,9 +28,8 @@ class Ahead:
 def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bool]) -> None:
     """Keep the state after ``ahead.ids`` in RAM, or as far as it came when somebody comes."""
     request = ahead.request
-    # A lookup leaves at least one token to forward.
     taken = keeper.take(
-        [*ahead.ids, UNKNOWN],
+        ahead.ids,
         request.conversation,
         set(),
         lambda: State.empty(model.trunk, model.head),
@@ -39,11 +37,12 @@ def read(model: LoadedModel, keeper: Keeper, ahead: Ahead, busy: Callable[[], bo
         persist=False,
     )
     session, position = taken.loan.session, taken.loan.position
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0), state=session.state)
-    for _ in decoder.prefill(ahead.ids[position:], last=position):
-        if busy():
-            break
-    decoder.settle()
-    if decoder.state.position > position:
-        session.checkpoints.append(Checkpoint.of(decoder.state))
+    with keeper.not_lost(taken.loan, "on"):
+        decoder = Decoder(model.trunk, model.head, Sampling(), state=session.state)
+        for _ in decoder.prefill(ahead.ids[position:], last=position):
+            if busy():
+                break
+        decoder.settle()
+        if decoder.state.position > position:
+            session.checkpoints.append(Checkpoint.of(decoder.state))
     keeper.give_back(session, None, "on")

@@ -7,9 +7,14 @@ only where LLM_MTPLX_BLAS asks for it.
 """
 
 import ctypes
+import logging
 import os
 import sys
 from pathlib import Path
+
+from ..once import first_time
+
+logger = logging.getLogger(__name__)
 
 CANDIDATES = ("libopenblas.so.0", "libopenblas.so")
 
@@ -30,10 +35,18 @@ def preload() -> str | None:
     for name in names:
         try:
             ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
-        except OSError:
+        except OSError as error:
+            if named:
+                _warn(named, error)
             continue
         return name
     return None
+
+
+def _warn(named: str, error: OSError) -> None:
+    line = f"LLM_MTPLX_BLAS: {named!r} cannot be loaded ({error}). Using MLX's own BLAS."
+    if first_time(line):
+        logger.warning("mtplx: %s", line)
 
 
 def _is_llm_process() -> bool:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from ..speculative.adaptive import AdaptiveDepth
 from ..speculative.decoder import Round
 from ..speculative.depth import ENOUGH_DRAFTS, USELESS_DRAFTS
+from ..speculative.pace import PLAIN, Pace
 
 
 @dataclass
@@ -12,10 +13,13 @@ class Counts:
     depth: int  # tokens drafted a round, at most
     break_even: float = 0.0  # share of right first drafts below which there are no more
     adaptive: AdaptiveDepth | None = None
+    pace: Pace | None = None  # learns what rounds cost
     rounds: int = 0
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
     wrong_in_a_row: int = 0
+    _plain_left: int = 0  # rounds to be timed without drafts
+    _last: int | None = None  # how many tokens the round before drafted
 
     def __post_init__(self) -> None:
         self.drafted = [0] * self.depth
@@ -36,17 +40,34 @@ class Counts:
     def next_depth(self) -> int:
         if self.useless or self.losing:
             return 0
+        if self._plain_left:
+            return 0
         return self.depth if self.adaptive is None else self.adaptive.depth
 
     @property
     def plain_once(self) -> bool:
         """Whether the next round is plain and the one after it drafts."""
-        return self.adaptive is not None and not self.useless and self.adaptive.plain_once
+        if self.adaptive is None or self.useless:
+            return False
+        if self._plain_left:
+            return self._plain_left == 1 and self.adaptive.depth > 0
+        return self.adaptive.plain_once
 
-    def add(self, done: Round) -> None:
+    def add(self, done: Round, seconds: float | None = None) -> None:
+        """``seconds``: how long it took."""
         self.rounds += 1
+        if self.pace is not None:
+            self.pace.count(done.drafted)
+            # The first round of a depth also does what the one before left over.
+            if seconds is not None and done.drafted == self._last:
+                self.pace.add(done.drafted, seconds)
         if self.adaptive is not None:
             self.adaptive.add(len(done.tokens), done.drafted, done.accepted)
+            self._plain_left = max(self._plain_left - 1, 0)
+            due = self.pace is not None and self.pace.plain_is_due
+            if due and self.adaptive.depth and not self._plain_left:
+                self._plain_left = PLAIN
+        self._last = done.drafted
         # A draft is examined only if those before it were accepted.
         for position in range(min(done.drafted, done.accepted + 1)):
             self.drafted[position] += 1

@@ -18,13 +18,17 @@ SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p")
 
 
 def resolve_drafts(model: LoadedModel, request: Request) -> Counts:
-    """How deep to draft: as asked, else as this model's measured costs or its default say."""
+    """How deep to draft: as asked, else as pays by what rounds cost here: measured by ``tune``, or
+    learned in this process."""
     if model.head is None:
         return Counts(0)
     if request.depth is not None:
         return Counts(request.depth)
-    adaptive = None if model.costs is None else AdaptiveDepth(model.costs)
-    return Counts(model.deepest, model.break_even, adaptive)
+    if model.costs is not None:
+        return Counts(model.deepest, adaptive=AdaptiveDepth(model.costs))
+    if model.pace is not None:
+        return Counts(model.deepest, adaptive=AdaptiveDepth(model.pace.costs), pace=model.pace)
+    return Counts(model.depth, model.break_even)
 
 
 def sampling_defaults(folder: ModelFolder) -> dict[str, Any]:
@@ -60,17 +64,21 @@ def resolve_sampling(request: Request, defaults: dict[str, Any]) -> Sampling:
 
 
 def resolve_draft_sampling(sampling: Sampling, pack: DraftSampler | None) -> Sampling:
-    """How drafts are drawn: as the pack recommends, else as the tokens themselves are."""
-    if pack is None or sampling.greedy or pack.temperature == 0:
+    """How drafts are shaped: as the pack recommends, else as the tokens themselves are."""
+    if pack is None or sampling.greedy:
         return sampling
-    return replace(sampling, **pack.model_dump(exclude_none=True))
+    drafts = replace(sampling, **pack.model_dump(exclude_none=True))
+    return sampling if drafts.greedy else drafts
 
 
 def resolve_penalties(request: Request, defaults: dict[str, Any]) -> PenaltySettings:
     """Only repetition has a place in generation_config.json."""
     repetition = request.repetition_penalty
+    if repetition is None:
+        repetition = _number(defaults, "repetition_penalty", 1.0)
     return PenaltySettings(
-        _number(defaults, "repetition_penalty", 1.0) if repetition is None else repetition,
+        # Beyond these bounds logits overflow, and no token is more or less likely than before.
+        min(max(repetition, 0.01), 100.0),
         request.presence_penalty or 0.0,
         request.frequency_penalty or 0.0,
     )
@@ -84,7 +92,12 @@ def resolve_room(model: LoadedModel, request: Request, prompt_tokens: int) -> in
             f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most "
             f"{model.context_window - 1:,}. Shorten it, or start a new conversation."
         )
-    return left if request.max_tokens is None else min(left, request.max_tokens)
+    limit = request.max_tokens
+    if limit is None:
+        # As transformers and vLLM read it: what the model's own file says where nobody asks.
+        own = model.folder.generation.get("max_new_tokens")
+        limit = own if isinstance(own, int) and not isinstance(own, bool) and own > 0 else left
+    return min(left, limit)
 
 
 def _number(values: dict[str, Any], name: str, otherwise: float) -> float:

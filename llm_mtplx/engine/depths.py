@@ -63,12 +63,10 @@ def measure(
     tokens: int,
     repeats: int,
     beginning: Callable[[int, int], None] = lambda round_, depth: None,
-    adaptive: bool = False,
 ) -> Measured:
     """Sample plain decoding and ``depths`` in turn, ``repeats`` times over, and save the result.
 
-    ``beginning`` is told the round and the depth before each sample. ``adaptive``: whether answers
-    choose by what rounds cost, not take the fastest depth.
+    ``beginning`` gets the round and the depth before each sample.
     """
     in_turn = sorted({0, *depths})
     samples: dict[int, list[float]] = {depth: [] for depth in in_turn}
@@ -84,7 +82,7 @@ def measure(
     if len(keys) > 1:
         raise EngineError(f"{model} or this installation changed while it was measured. Try again.")
     measured = Measured(samples, tokens_per_round)
-    save(keys.pop(), measured, adaptive)
+    save(keys.pop(), measured)
     return measured
 
 
@@ -97,13 +95,13 @@ def _sample(model: str, depth: int, tokens: int) -> Sample:
     return Sample(**json.loads(done.stdout))
 
 
-def save(key: str, measured: Measured, adaptive: bool = False) -> None:
-    records = jsonfile.read_or_empty(tuning_path())
+def save(key: str, measured: Measured) -> None:
     rates = measured.tokens_per_s
-    records[key] = {
+    record = {
         "depth": measured.depth,
         "tokens_per_s": {str(depth): round(rate, 2) for depth, rate in rates.items()},
         "costs": {str(depth): round(cost, 3) for depth, cost in measured.costs.items()},
-        "adaptive": adaptive,
     }
-    jsonfile.write(tuning_path(), records)
+    path = tuning_path()
+    with jsonfile.locked(path):
+        jsonfile.write(path, {**jsonfile.read_or_empty(path), key: record})

@@ -1,6 +1,6 @@
 """A copy of lm_head in fewer bits, to read drafts from: of all a draft reads, lm_head is the most.
 
-The tokens keep their law: a draft is judged by the probability that it was drawn with.
+No token changes: a draft stays only where it is the trunk's own choice.
 """
 
 import mlx.core as mx

@@ -8,7 +8,7 @@ from pathlib import Path
 import llm
 
 from ..limits import limits
-from ..settings import cache_dir
+from ..settings import NoCacheDir, cache_dir
 
 VERSIONS = ("llm-mtplx", "mlx", "mlx-lm")
 
@@ -19,8 +19,15 @@ def hello(folder: Path) -> dict[str, str]:
         **{name: version(name) for name in VERSIONS},
         "model folder": folder_identity(folder),
         "llm user directory": str(llm.user_dir()),
-        "store": str(cache_dir().absolute()) if limits().cache == "on" else "off",
+        "store": _store(),
     }
+
+
+def _store() -> str:
+    try:
+        return str(cache_dir().absolute()) if limits().cache == "on" else "off"
+    except NoCacheDir:
+        return "off"
 
 
 def difference(theirs: dict[str, str], ours: dict[str, str]) -> str | None:

@@ -10,8 +10,11 @@ from ..catalog.fit import Needs
 from ..catalog.folder import ModelFolder, inspect
 from ..catalog.footprint import of_folder
 from ..chat.tokenizer import ChatTokenizer
-from ..speculative.depth import BREAK_EVEN, default_depth
+from ..speculative import chunked
+from ..speculative.depth import BREAK_EVEN, default_depth, guessed_costs
+from ..speculative.half_precision import widen_linears
 from ..speculative.head import MTPHead
+from ..speculative.pace import Pace
 from ..speculative.trunk import Trunk
 from .draft_lm_head import draft_lm_head
 from .facts import WHEEL_BLAS, backend, blas
@@ -32,13 +35,16 @@ class LoadedModel:
     break_even: float  # accepted share of first drafts below which that depth may lose
     key: str  # tells the states of different loaded models apart
     costs: Mapping[int, float] | None = None  # measured: a round at each depth, in plain rounds
+    pace: Pace | None = None  # else learned; None: the depth is what it is
 
     @property
     def deepest(self) -> int:
         """The most tokens a round drafts where the request leaves it open."""
         if self.head is None:
             return 0
-        return self.depth if self.costs is None else max(self.costs)
+        if self.costs is not None:
+            return max(self.costs)
+        return self.depth if self.pace is None else max(self.pace.costs)
 
 
 def load(
@@ -72,6 +78,9 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
     path = folder.path
     tokenizer = ChatTokenizer(path)
     trunk, config = load_trunk(folder)
+    trunk.reads_in_chunks = chunked.pays(backend(), blas() == WHEEL_BLAS)
+    if trunk.reads_in_chunks and backend() == "cpu":
+        widen_linears(trunk.model)
     head = None
     if folder.head is None:
         why = "has no MTP head"
@@ -85,9 +94,12 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         )
     else:
         head = load_head(folder, folder.head, trunk)
+        if trunk.reads_in_chunks and backend() == "cpu":
+            widen_linears(head)
         form = folder.contract.draft_lm_head
         if form is not None and backend() != "cpu":  # which unpacks slower than it reads
             head.lm_head = draft_lm_head(trunk, form)
+    depth = _depth(folder, trunk)
     return LoadedModel(
         folder,
         trunk,
@@ -95,10 +107,18 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         tokenizer,
         _eos_ids(config, tokenizer),
         int(folder.text_config.get("max_position_embeddings", trunk.args.max_position_embeddings)),
-        _depth(folder, trunk),
+        depth,
         BREAK_EVEN[backend()],
         key=uuid.uuid4().hex,
+        pace=_pace(folder, depth),
     )
+
+
+def _pace(folder: ModelFolder, depth: int) -> Pace | None:
+    """None where the model's files want no drafts."""
+    if folder.contract.depth == 0:
+        return None
+    return Pace(guessed_costs(backend(), depth, folder.contract.mtp_depth_max))
 
 
 def _depth(folder: ModelFolder, trunk: Trunk) -> int:

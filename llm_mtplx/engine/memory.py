@@ -1,19 +1,24 @@
 """What the engine remembers turns with: the bank, the store, and a keeper for each model."""
 
 import gc
+import logging
 
 import mlx.core as mx
 
 from ..coldstore import ColdStore
 from ..limits import limits, store_limits
+from ..once import first_time
 from ..sessions.bank import Bank
 from ..sessions.budgets import BankLimits
 from ..sessions.fingerprint import Fingerprint
 from ..sessions.keeper import Keeper, Persistence
-from ..settings import cache_dir
+from ..settings import NoCacheDir, cache_dir
+from ..speculative import chunked
 from ..speculative.decoder import KERNEL_CHUNK, OPS_CHUNK
 from .facts import facts
 from .load import LoadedModel
+
+logger = logging.getLogger(__name__)
 
 
 def clear() -> None:
@@ -23,10 +28,16 @@ def clear() -> None:
 
 
 def store() -> ColdStore | None:
-    """The store on SSD; None where the user has turned it off."""
+    """The store on SSD; None where the user has turned it off, or nobody knows where it is."""
     if limits().cache == "off":
         return None
-    return ColdStore(cache_dir(), store_limits())
+    try:
+        return ColdStore(cache_dir(), store_limits())
+    except NoCacheDir as error:
+        line = f"mtplx: nothing is kept on disk: {error}"
+        if first_time(line):
+            logger.warning("%s", line)
+        return None
 
 
 def keeper_apart(model: LoadedModel, store: ColdStore | None = None) -> Keeper:
@@ -55,6 +66,7 @@ def keeper(model: LoadedModel, bank: Bank, store: ColdStore | None, salt: str = 
                 "dtype": dtype,
                 "head": model.head is not None,
                 "chunks": [KERNEL_CHUNK, OPS_CHUNK],
+                "recurrence": chunked.RULE if model.trunk.reads_in_chunks else None,
                 "salt": salt,
             },
         )

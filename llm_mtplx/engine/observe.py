@@ -103,6 +103,7 @@ class Observer:
                 "depth": turn.depth,
                 "drafted": turn.drafted,
                 "accepted": turn.accepted,
+                "seed": turn.seed,
             }
         )
 

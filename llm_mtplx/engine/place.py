@@ -14,7 +14,7 @@ from pathlib import Path
 import llm
 
 from ..errors import EngineError
-from ..settings import cache_dir
+from ..settings import NoCacheDir, cache_dir
 
 # <sys/un.h> of macOS; Python has no name for the second.
 _SOL_LOCAL, _LOCAL_PEERCRED = 0, 1
@@ -27,7 +27,11 @@ def directory() -> Path:
 
 def socket_path() -> Path:
     """One for each llm user directory and cache directory; short, as macOS wants it."""
-    told = "\0".join([str(llm.user_dir()), str(cache_dir().absolute())])
+    try:
+        cache = str(cache_dir().absolute())
+    except NoCacheDir:
+        cache = ""  # its engine keeps nothing on disk
+    told = "\0".join([str(llm.user_dir()), cache])
     return directory() / f"{hashlib.sha256(told.encode()).hexdigest()[:16]}.sock"
 
 

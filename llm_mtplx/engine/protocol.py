@@ -130,6 +130,7 @@ class Finished:
     decode_s: float
     peak_memory: int  # bytes
     stop_string: str | None = None  # the one that ended the answer
+    seed: int | None = None  # the one given, else the one drawn: with it the answer comes again
 
 
 @dataclass(frozen=True)

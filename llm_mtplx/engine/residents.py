@@ -20,6 +20,8 @@ from .loader import release
 from .memory import clear, keeper, store
 from .tuning import recorded
 
+VERIFY_ROWS = 16  # more than any draft has
+
 
 @dataclass
 class Resident:
@@ -79,10 +81,13 @@ class Residents:
             model = load_inspected(inspected, needs, notice, cancelled)
             plan = fit.plan(machine.memory_bytes(), needs)
             model = replace(model, context_window=min(model.context_window, plan.window))
+            # A verify may run past the end of the window by its drafts.
+            model.trunk.max_rows = model.context_window + VERIFY_ROWS
             tuned = recorded(model.folder)
             if tuned is not None:
-                costs = tuned.costs if tuned.adaptive else None
-                model = replace(model, depth=tuned.depth, break_even=0.0, costs=costs)
+                model = replace(
+                    model, depth=tuned.depth, break_even=0.0, costs=tuned.costs, pace=None
+                )
             self._loaded[folder] = Resident(model_id, model, identity, needs)
             self.bank.limit_to(bank_limits(self._needs()))
         found = self._loaded[folder]

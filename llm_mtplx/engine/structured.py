@@ -8,6 +8,7 @@ from .load import LoadedModel
 from .protocol import FinishReason, Request
 
 if TYPE_CHECKING:
+    from ..chat.answer import Answer
     from ..chat.grammar import AnswerRules
 
 
@@ -48,12 +49,39 @@ def masks_for(
 
 
 def check_complete(
-    request: Request, rules: "AnswerRules | None", finish: FinishReason, room: int
+    model: LoadedModel,
+    request: Request,
+    rules: "AnswerRules | None",
+    finish: FinishReason,
+    prompt_tokens: int,
+    answer: "Answer",
 ) -> None:
     """Half of a JSON document, or of a call, is of no use to anybody."""
-    if rules is not None and finish == "length" and not rules.complete:
-        what = "call" if request.must_call else "JSON"
-        raise RequestError(
-            f"The answer reached its limit of {room:,} tokens before its {what} was complete. "
-            "Raise -o max_tokens, or turn thinking off."
+    if rules is None or finish != "length" or rules.complete:
+        return
+    what = "call" if request.must_call else "JSON"
+    full = prompt_tokens + answer.tokens >= model.context_window
+    limit = f"the end of the context, {model.context_window:,} tokens," if full else "its limit"
+    after = "" if full else f" of {answer.tokens:,} tokens"
+    raise RequestError(
+        f"The answer reached {limit}{after} before its {what} was complete. "
+        + _why_not_complete(request, answer, full)
+    )
+
+
+def _why_not_complete(request: Request, answer: "Answer", full: bool) -> str:
+    """What took the room, and what to do about it."""
+    bound = "limit the schema's strings and arrays (maxLength, maxItems)"
+    if answer.cycles.now is not None:
+        limited = "" if request.schema is None else f", {bound}"
+        return (
+            f"It repeats itself ({answer.cycles.now}), so more room would not help. Change the "
+            f"prompt{limited}, or set repetition_penalty to 1.1."
         )
+    remedy = "Shorten the prompt, or start a new conversation" if full else "Raise max_tokens"
+    if 2 * answer.reasoning_tokens > answer.tokens:
+        return (
+            f"{answer.reasoning_tokens:,} of these tokens are reasoning. {remedy}, set "
+            "thinking_budget, or turn thinking off."
+        )
+    return f"{remedy}." if request.schema is None else f"{remedy}, or {bound}."

@@ -18,7 +18,6 @@ from ..catalog.folder import ModelFolder
 from ..settings import tuning_path
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
-from ..speculative.draws import Draws
 from .depths import DEPTHS, Sample
 from .facts import facts
 from .load import LoadedModel
@@ -49,7 +48,7 @@ def _decode(
     model: LoadedModel, prompt: list[int], tokens: int, depth: int
 ) -> tuple[int, int, float]:
     """Rounds, their tokens and seconds. Whole rounds: one that the limit cuts short costs less."""
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+    decoder = Decoder(model.trunk, model.head, Sampling())
     for _ in decoder.prefill(prompt):
         pass
     decoder.first()
@@ -64,9 +63,8 @@ def _decode(
 class Record(BaseModel):
     """What ``depths.save`` writes."""
 
-    depth: Depth
+    depth: Depth  # taken where there are no costs
     costs: Annotated[dict[Depth, PositiveFloat], Field(min_length=1)] | None = None
-    adaptive: bool = False  # whether answers choose by the costs, not take the depth
 
 
 def recorded(folder: ModelFolder) -> Record | None:

@@ -1,6 +1,8 @@
 """One turn: a request to tokens, text and figures."""
 
+import logging
 import math
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -17,10 +19,9 @@ from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
 from ..sessions.keeper import Keeper
 from ..sessions.reasons import Reason
-from ..sessions.session import Checkpoint, KnownTurn, go_back
+from ..sessions.session import Checkpoint, KnownTurn
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
-from ..speculative.draws import Draws
 from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
 from ..speculative.state import State
@@ -50,6 +51,8 @@ from .protocol import (
 from .sequel import Sequel
 from .structured import check_complete, masks_for, rules_for
 
+logger = logging.getLogger(__name__)
+
 
 class Turn:
     """Answers one request, beginning with what the bank has of it.
@@ -76,10 +79,13 @@ class Turn:
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
+        self._saving: Iterator[bool] = iter(())
         self._roles: dict[int, CheckpointRole] = {}
         self.emitted: list[int] = []
         self.sequel: Sequel | None = None  # known at the end
         self._counts = resolve_drafts(model, request)
+        # One that every reader of JSON can hold, JavaScript's among them.
+        self._seed = secrets.randbits(53) if request.seed is None else request.seed
         tokenizer = model.tokenizer
         self._known_answers = keeper.known_answers(
             request.conversation, request.pointer, request.cache
@@ -90,21 +96,6 @@ class Turn:
         self._room = resolve_room(model, request, len(self.prompt))
         thinking = tokenizer.starts_in_reasoning(self.prompt)
         self._rules = rules_for(model, request, thinking)
-        before = time.perf_counter()
-        self._taken = keeper.take(
-            self.prompt,
-            request.conversation,
-            all_said(request.messages),
-            lambda: State.empty(model.trunk, model.head),
-            request.cache,
-            request.persist,
-        )
-        self._loan = self._taken.loan
-        # A line from the SSD, or a new one, has not seen them being made.
-        self._loan.session.adopt(
-            [KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own]
-        )
-        self._restore_s = time.perf_counter() - before
         # JSON of a schema holds no calls, whatever it looks like.
         callable_tools = request.tools if request.calls and request.schema is None else []
         self.answer = Answer(
@@ -120,13 +111,33 @@ class Turn:
             callable_tools,
             place_tokens=request.logprobs is not None,
         )
+        before = time.perf_counter()
+        self._taken = keeper.take(
+            self.prompt,
+            request.conversation,
+            all_said(request.messages),
+            lambda: State.empty(model.trunk, model.head),
+            request.cache,
+            request.persist,
+        )
+        self._loan = self._taken.loan
+        self._restore_s = time.perf_counter() - before
+        with keeper.not_lost(self._loan, request.cache):
+            # A line from the SSD, or a new one, has not seen them being made.
+            self._loan.session.adopt(
+                [KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own]
+            )
+            self.decoder = self._decoder(thinking)
+
+    def _decoder(self, thinking: bool) -> Decoder:
+        model, request = self.model, self._request
         defaults = sampling_defaults(model.folder)
         sampling = resolve_sampling(request, defaults)
-        self.decoder = Decoder(
+        return Decoder(
             model.trunk,
             model.head,
             sampling,
-            Draws(request.seed),
+            self._seed,
             Penalties(resolve_penalties(request, defaults), self.prompt),
             self._loan.session.state,
             draft_sampling=resolve_draft_sampling(
@@ -144,32 +155,39 @@ class Turn:
 
         After an error nothing of this turn is kept; what the bank had before, it has again.
         """
-        try:
+        with self._keeper.not_lost(self._loan, self._request.cache):
             return self._run()
-        except Exception:
-            self._undo()
-            raise
 
     def _run(self) -> Finished:
         mx.reset_peak_memory()
         at, taken = self._loan.position, self._taken
         self._emit(Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s))
         prefilling = time.perf_counter()
-        finish = self._read_prompt()
+        system, self._header = self._system_end(), self._answer_header()
+        self._saving = self._blocks_to_save()
+        finish = self._read_prompt(system)
         first_token = prefilled = time.perf_counter()
         if finish is None:
             new = self._end_thinking() or [self.decoder.first()]
             first_token = time.perf_counter()
-            saving = self._saving()
             while (finish := self._take(new)) is None:
                 new = self._end_thinking() or self._round()
-                next(saving, None)
+                self._save_block()
         self._show(self.answer.finish())
-        if finish == "eos" and self.answer.calls:
+        if self.answer.stopped:
+            finish = "stop"
+        elif finish == "eos" and self.answer.calls:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
             self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
-        check_complete(self._request, self._rules, finish, self._room)
+        check_complete(
+            model=self.model,
+            request=self._request,
+            rules=self._rules,
+            finish=finish,
+            prompt_tokens=len(self.prompt),
+            answer=self.answer,
+        )
         self.sequel = Sequel(
             self.model.tokenizer,
             self._request,
@@ -201,28 +219,44 @@ class Turn:
             decode_s=time.perf_counter() - first_token,
             peak_memory=mx.get_peak_memory(),
             stop_string=self.answer.stop_string,
+            seed=self._seed,
         )
 
-    def _saving(self) -> Iterator[bool]:
+    def _blocks_to_save(self) -> Iterator[bool]:
         if not self._request.persist:
             return iter(())
-        return self._keeper.saving(self._loan.session.state, self._header, self._request.cache)
+        history = self.prompt[: self._header]
+        return self._keeper.saving(history, self._loan.session.state, self._request.cache)
 
-    def _read_prompt(self) -> FinishReason | None:
-        """Forward what the bank did not have, leaving checkpoints on the way."""
+    def _save_block(self) -> bool:
+        """Hand one finished block to the store; False where there is none. What goes wrong with it
+        is a block that is read again another time, never an error of the turn."""
+        try:
+            return next(self._saving, False)
+        except Exception as error:
+            logger.warning("the prompt's blocks were not saved: %r", error)
+            self._saving = iter(())
+            return False
+
+    def _read_prompt(self, system: int) -> FinishReason | None:
+        """Forward what the bank did not have, leaving checkpoints on the way and the blocks that
+        are finished to the store."""
         position = self._loan.position
-        system, self._header = self._system_end(), self._answer_header()
         if [message["role"] for message in self._request.messages[-1:]] != ["tool"]:
             self._loan.session.asked = self._header
         rungs = [rung for rung in ladder.rungs(self._header) if rung > position]
         self._roles = {system: "prefix", **dict.fromkeys(rungs, "ladder")}
-        inside = {mark for mark in (system, self._header, *rungs) if mark < len(self.prompt)}
+        # A raw prompt may come again as it is; after a rendered one follows its answer.
+        end = len(self.prompt) + (self._request.prompt is not None)
+        inside = {mark for mark in (system, self._header, *rungs) if mark < end}
         marks = sorted(mark for mark in inside if mark > position)
         last = self._header if self._header < len(self.prompt) else None
         for done in self.decoder.prefill(self.prompt[position:], marks, last):
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
                 self._loan.session.checkpoints.append(Checkpoint.of(self.decoder.state))
+            while self._save_block():
+                pass
             if self._cancelled():
                 return "interrupted"
         return None
@@ -246,16 +280,17 @@ class Turn:
     def keep(self) -> None:
         """Make the state whole and hand it on, with the answer as the model made it."""
         assert self.sequel is not None, "run comes first"
-        if self.answer.stopped:
-            self.decoder.rewind(len(self.sequel.line))
-        self.decoder.settle()
         session, state = self._loan.session, self.decoder.state
-        if state.position == 0:
-            return
-        session.checkpoints.append(Checkpoint.of(state))
-        if self.sequel.known:
-            session.turns.append(self.sequel.known)
-        tip = session.deepest(self.sequel.tip) if self._request.persist else None
+        with self._keeper.not_lost(self._loan, self._request.cache):
+            if self.answer.stopped:
+                self.decoder.rewind(len(self.sequel.line))
+            self.decoder.settle()
+            if state.position == 0:
+                return
+            session.checkpoints.append(Checkpoint.of(state))
+            if self.sequel.known:
+                session.turns.append(self.sequel.known)
+            tip = session.deepest(self.sequel.tip) if self._request.persist else None
         self._keeper.give_back(session, tip, self._request.cache, self._roles)
 
     def _pointer(self, sequel: Sequel) -> str | None:
@@ -275,17 +310,8 @@ class Turn:
     def drop_answer(self) -> None:
         """Nobody takes the answer: keep what was read of the prompt alone."""
         checkpoints = self._loan.session.checkpoints
-        self._back_to(checkpoints[-1] if checkpoints else None)
-
-    def _undo(self) -> None:
-        self._back_to(self._loan.checkpoint)
-
-    def _back_to(self, checkpoint: Checkpoint | None) -> None:
-        session = self._loan.session
-        if checkpoint is not None:
-            go_back(self.decoder.state, checkpoint)
-            session.cut_to(checkpoint)
-            self._keeper.give_back(session, None, self._request.cache)
+        latest = checkpoints[-1] if checkpoints else None
+        self._keeper.put_back(self._loan, self._request.cache, latest)
 
     def _end_thinking(self) -> list[int]:
         """The tokens that close the think block once its budget is spent; else none."""
@@ -312,9 +338,10 @@ class Turn:
         room = min(self._room - self.answer.tokens, self._thinking_left())
         if counts.plain_once:
             room = 1  # nothing is begun after it that a draft would undo
+        before = time.perf_counter()
         done = self.decoder.round(counts.next_depth, int(room), self.model.eos_ids.__contains__)
         was_useless = counts.useless
-        counts.add(done)
+        counts.add(done, time.perf_counter() - before)
         if counts.useless and not was_useless:
             self._emit(
                 Notice(
@@ -328,7 +355,15 @@ class Turn:
         """Show newly emitted tokens; returns why the answer ends here, if it does."""
         self.emitted += tokens
         ended = tokens[-1] in self.model.eos_ids
+        before = self.answer.cycles.seen
         self._show(self.answer.add(tokens[:-1] if ended else tokens))
+        if self.answer.cycles.seen is not before:
+            self._emit(
+                Notice(
+                    f"the answer repeats itself ({self.answer.cycles.seen} so far); stop it, or "
+                    "ask again with another prompt or -o repetition_penalty 1.1."
+                )
+            )
         if self.answer.stopped:
             return "stop"
         if ended:

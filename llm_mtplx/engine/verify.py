@@ -17,7 +17,6 @@ from ..coldstore import ColdStore
 from ..sessions.keeper import Keeper
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
-from ..speculative.draws import Draws
 from .load import LoadedModel
 from .memory import keeper_apart
 from .protocol import Request
@@ -158,7 +157,7 @@ class _Verification:
         return np.concatenate(rows)
 
     def _prefilled(self, ids: list[int]) -> Decoder:
-        decoder = Decoder(self._model.trunk, self._model.head, Sampling(), Draws(0))
+        decoder = Decoder(self._model.trunk, self._model.head, Sampling())
         for _ in decoder.prefill(ids):
             pass
         return decoder

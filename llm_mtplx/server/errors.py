@@ -36,6 +36,7 @@ class ApiError(Exception):
         param: str | None = None,
         code: str | None = None,
         headers: dict[str, str] | None = None,
+        details: dict[str, Any] | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -43,6 +44,7 @@ class ApiError(Exception):
         self.param = param
         self.code = code
         self.headers = headers or {}
+        self.details = details  # in Anthropic's shape alone
 
 
 def of_turn(error: MtplxError) -> ApiError:
@@ -68,7 +70,10 @@ def openai_shape(error: ApiError) -> dict[str, Any]:
 
 def anthropic_shape(error: ApiError) -> dict[str, Any]:
     kind = _ANTHROPIC_KINDS.get(error.status, "invalid_request_error")
-    return {"type": "error", "error": {"type": kind, "message": error.message}}
+    told: dict[str, Any] = {"type": kind, "message": error.message}
+    if error.details is not None:
+        told["details"] = error.details
+    return {"type": "error", "error": told}
 
 
 def shape(path: str, error: ApiError) -> dict[str, Any]:

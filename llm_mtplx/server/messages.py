@@ -6,7 +6,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, Tag
 from starlette.requests import Request as HttpRequest
 from starlette.responses import JSONResponse, Response
 
@@ -25,6 +25,8 @@ from .usage import ANTHROPIC_STOP, anthropic_usage
 
 # They change nothing here: what can be is cached without being asked for.
 IGNORED = ("cache_control", "context_management", "inference_geo", "service_tier", "speed")
+# What Anthropic's clients take as a reason to send the whole history again, and from then on.
+NO_THREADS = {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
 class Block(Body):
@@ -86,6 +88,12 @@ class Tool(Block):
     eager_input_streaming: Any = None  # ignored
 
 
+AnyTool = Annotated[
+    Annotated[Tool, Tag("own")] | Annotated[tools.OtherTool, Tag("other")],
+    tools.own_or_other("custom", None),
+]
+
+
 class Choice(Body):
     type: Literal["auto", "none", "any"]
     disable_parallel_tool_use: bool = False
@@ -120,16 +128,21 @@ class Output(Body):
 class Prompt(Sampling):
     messages: list[Message] = Field(min_length=1)
     system: Content = ""
-    tools: list[Tool] = Field(default=[])
+    all_tools: list[AnyTool] = Field(default=[], alias="tools")
     tool_choice: Choice | NamedChoice = Field(default=Choice(type="auto"), discriminator="type")
     thinking: Thinking = Thinking(type="adaptive")
     output_config: Output = Output()
     metadata: Metadata = Metadata()
 
+    @property
+    def tools(self) -> list[Tool]:
+        return [tool for tool in self.all_tools if isinstance(tool, Tool)]
+
 
 class CreateMessage(Prompt):
     max_tokens: int = Field(ge=1)
     stop_sequences: list[Annotated[str, Field(min_length=1)]] = Field(default=[])
+    thread: dict[str, Any] | None = None
 
 
 class CountTokens(Prompt):
@@ -139,10 +152,14 @@ class CountTokens(Prompt):
 async def messages(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
     body = await read(http, CreateMessage, IGNORED)
+    if body.thread is not None:
+        why = "Threads are not supported: send the whole history without 'thread'."
+        raise ApiError(400, why, param="thread", details=NO_THREADS)
     entry = gateway.entry(body.model)
     request = request_of(body, entry, body.max_tokens, tuple(body.stop_sequences))
     live = gateway.begin(http, request, hint(http, None, body.metadata.user_id))
-    return await live.answer(_About(entry.model_id), body.stream)
+    answer = await live.answer(_About(entry.model_id), body.stream)
+    return tools.name_ignored(answer, body.all_tools)
 
 
 async def count(http: HttpRequest) -> Response:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, Tag
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
@@ -20,6 +20,7 @@ from .tools import arguments
 
 # They change nothing here: nothing is stored, and what can be is cached without being asked for.
 IGNORED = (
+    "client_metadata",
     "include",
     "prompt_cache_options",
     "prompt_cache_retention",
@@ -86,6 +87,12 @@ class Tool(tools.Function):
     type: Literal["function"]
 
 
+AnyTool = Annotated[
+    Annotated[Tool, Tag("own")] | Annotated[tools.OtherTool, Tag("other")],
+    tools.own_or_other("function"),
+]
+
+
 class Choice(Body):
     type: Literal["function"]
     name: str
@@ -108,7 +115,7 @@ class CreateResponse(Sampling):
     input: str | Input
     instructions: str | None = None
     max_output_tokens: int | None = Field(default=None, ge=1)
-    tools: list[Tool] = Field(default=[])
+    all_tools: list[AnyTool] = Field(default=[], alias="tools")
     tool_choice: Literal["auto", "none", "required"] | Choice = "auto"
     parallel_tool_calls: bool = True
     text: TextOptions = TextOptions()
@@ -118,6 +125,10 @@ class CreateResponse(Sampling):
     user: str | None = None
     prompt_cache_key: str | None = None
 
+    @property
+    def tools(self) -> list[Tool]:
+        return [tool for tool in self.all_tools if isinstance(tool, Tool)]
+
 
 async def responses(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
@@ -125,7 +136,8 @@ async def responses(http: HttpRequest) -> Response:
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
     live = gateway.begin(http, request_of(body, entry), named)
-    return await live.answer(Items(_head(entry, body)), body.stream)
+    answer = await live.answer(Items(_head(entry, body)), body.stream)
+    return tools.name_ignored(answer, body.all_tools)
 
 
 def request_of(body: CreateResponse, entry: Entry) -> Request:

@@ -23,10 +23,7 @@ class Sampling(Body):
 
     def sampling(self) -> dict[str, Any]:
         """As a Request takes them."""
-        told = {name: getattr(self, name) for name in SHAPING}
-        if self.temperature is not None and self.temperature < COLDEST:
-            told["temperature"] = 0.0
-        return told
+        return {name: getattr(self, name) for name in SHAPING}
 
 
 SHAPING = (
@@ -39,7 +36,6 @@ SHAPING = (
     "repetition_penalty",
     "seed",
 )
-COLDEST = 1e-4  # below it the likeliest token has all the probability that a float can tell
 
 
 class StreamOptions(Body):

@@ -4,9 +4,13 @@ import json
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from pydantic import BaseModel, ConfigDict, Discriminator
+from starlette.responses import Response
+
 from ..catalog.template import knows_tools
 from ..chat.pieces import Call
 from ..chat.tools import answer_message, declared
+from ..progress import notice
 from .body import Body
 from .errors import ApiError
 
@@ -21,6 +25,38 @@ class Function(Body):
 class Tool(Body):
     type: Literal["function"]
     function: Function
+
+
+class OtherTool(BaseModel):
+    """One that only its provider can run, or that comes in a form no template knows."""
+
+    model_config = ConfigDict(extra="ignore")
+    type: str
+
+
+IGNORED_HEADER = "x-mtplx-ignored"
+_told: set[str] = set()
+
+
+def own_or_other(*own: str | None) -> Discriminator:
+    """Tells our tools by their ``type``, of which None means that it is left out."""
+
+    def tag(tool: Any) -> str:
+        kind = tool.get("type") if isinstance(tool, dict) else getattr(tool, "type", None)
+        return "own" if kind in own or not isinstance(kind, str | None) else "other"
+
+    return Discriminator(tag)
+
+
+def name_ignored(response: Response, tools: Iterable[Any]) -> Response:
+    """Say which tools were not offered to the model: in a header, and in the log once a kind."""
+    kinds = sorted({f"tools:{tool.type}" for tool in tools if isinstance(tool, OtherTool)})
+    if kinds:
+        response.headers[IGNORED_HEADER] = ", ".join(kinds).encode("ascii", "replace").decode()
+    for kind in set(kinds) - _told:
+        _told.add(kind)
+        notice(f"a client offers {kind}, which no local model can use; it is left out.")
+    return response
 
 
 class Called(Body):

@@ -87,7 +87,7 @@ class Bank:
         best = 0
         for session in self._of(model):
             shared = common_prefix(_packed(session), wanted)
-            checkpoint = session.deepest(min(shared, len(prompt) - 1))
+            checkpoint = session.deepest(shared)
             best = max(best, checkpoint.position if checkpoint else 0)
         return best
 
@@ -99,8 +99,8 @@ class Bank:
         said: set[tuple[str, str, str]],
         empty: Callable[[], State],
     ) -> Loan:
-        """A state at the deepest kept position that ``prompt`` begins with; at least one token
-        of the prompt is left to forward.
+        """A state at the deepest kept position that ``prompt`` begins with: at its very end, too,
+        where the hidden row that was kept gives the next token and nothing is left to forward.
 
         ``said``: text, reasoning and calls of every assistant message of the prompt, to tell an
         edited history from one that the template rewrites.
@@ -110,7 +110,7 @@ class Bank:
         best: tuple[Checkpoint, Session] | None = None
         for session in sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used)):
             shared = common_prefix(_packed(session), wanted)
-            checkpoint = session.deepest(min(shared, len(prompt) - 1))
+            checkpoint = session.deepest(shared)
             if checkpoint and (best is None or checkpoint.position >= best[0].position):
                 best = (checkpoint, session)
         reason = self._reason(model, wanted, conversation, said, best)

@@ -23,23 +23,20 @@ from ..coldstore import (
     CheckpointState,
     ColdStore,
     Found,
+    LayoutRefused,
     MissReason,
     Save,
     Section,
 )
 from ..coldstore.format import Header, SectionInfo
 from ..speculative.state import State
-from ..speculative.upstream import ArraysCache, KVCache, spare_rows
+from ..speculative.upstream import ArraysCache, KVCache
 from .hollow import hollow
+from .layout import DTYPES, is_laid_out
 from .session import Checkpoint
 
 logger = logging.getLogger(__name__)
 
-DTYPES = {
-    mx.float32: "float32",
-    mx.float16: "float16",
-    mx.bfloat16: "bfloat16",
-}
 KINDS = {name: kind for kind, name in DTYPES.items()}
 STREAM_S = 1.0  # of waiting for the disk at a turn's end, at most
 
@@ -57,13 +54,13 @@ def save_line(
     More than the queue holds streams through it. Where the disk is too slow for that the rest is
     left to the next turn, so that the next prompt need not wait.
     """
+    ids = state.ids[: checkpoint.position]
     patience = STREAM_S
-    for queued in save_blocks(store, fingerprint, state, checkpoint.position, STREAM_S / 10):
+    for queued in save_blocks(store, fingerprint, ids, state, STREAM_S / 10):
         patience -= 0 if queued else STREAM_S / 10
         if patience <= 0:
             logger.info("the disk is too slow: the rest is left to the next turn")
             return
-    ids = state.ids[: checkpoint.position]
     whole = checkpoint.position // BLOCK * BLOCK
     sections = [
         *_rows(state, whole, checkpoint.position),
@@ -80,17 +77,22 @@ def save_line(
 
 
 def save_blocks(
-    store: ColdStore, fingerprint: str, state: State, end: int, wait_s: float = 0.0
+    store: ColdStore, fingerprint: str, ids: Sequence[int], state: State, wait_s: float = 0.0
 ) -> Iterator[bool]:
-    """Queue the whole blocks before ``end`` that the store lacks, one at each step; a step in
-    which there was no room for it, for ``wait_s`` seconds, gives False."""
-    ids = state.ids[:end]
+    """Queue the whole blocks of ``ids`` that the store lacks, one at each step.
+
+    A step gives False where there is nothing to do yet: the state has not come to the end of the
+    next block, or there was no room for it for ``wait_s`` seconds.
+    """
     for start in store.missing(fingerprint, ids):
+        end = start + BLOCK
+        while state.position < end:
+            yield False
         rows = BlockRows(start, _block_sections(state, start))
         nbytes = sum(section.nbytes for section in rows.sections)
         while not store.wait_for_room(nbytes, wait_s):
             yield False
-        store.save(Save(fingerprint, ids[: start + BLOCK], [rows]))
+        store.save(Save(fingerprint, ids[:end], [rows]))
         yield True
 
 
@@ -142,12 +144,16 @@ class Reader:
 
     def __init__(self, empty: State, position: int) -> None:
         self._state = empty
-        self._capacity = position + spare_rows(position)
+        self._capacity = position + empty.spare_rows(position)
         self._arrays: dict[str, mx.array] = {}
         self._hosts: dict[str, np.ndarray] = {}
 
     def place(self, header: Header) -> list[memoryview] | None:
-        """Where the sections of a file go; None where they are not what this model keeps."""
+        """Where the sections of a file go; None where there is no place for them. Raises
+        LayoutRefused where they are not what this model keeps."""
+        shapes = self._state.shapes
+        if shapes is not None and not is_laid_out(header, shapes()):
+            raise LayoutRefused
         try:
             self._make_room(header)
             return [view for s in header.sections for view in self._buffers(s, header)]

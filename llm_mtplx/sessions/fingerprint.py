@@ -76,9 +76,10 @@ class Fingerprint:
         return None
 
     def _remember(self, file: Path, stamp: list[int], value: str) -> None:
-        memo = jsonfile.read_or_empty(self._memo)
-        memo[str(file.resolve())] = [stamp, value]
-        with contextlib.suppress(OSError):
+        # Without the memo the weights are hashed again next time.
+        with contextlib.suppress(OSError), jsonfile.locked(self._memo):
+            memo = jsonfile.read_or_empty(self._memo)
+            memo[str(file.resolve())] = [stamp, value]
             jsonfile.write(self._memo, memo)
 
 

@@ -1,6 +1,8 @@
 """One model's sessions, from RAM and from SSD."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
@@ -10,7 +12,9 @@ from ..speculative.state import State
 from .bank import Bank, Loan
 from .cold import read_line, save_blocks, save_line, worth_keeping
 from .reasons import Reason, why_not_from_store
-from .session import Checkpoint, Session, pack
+from .session import Checkpoint, Session, go_back, pack
+
+logger = logging.getLogger(__name__)
 
 Source = Literal["ram", "ssd"]
 Mode = Literal["on", "write-only", "off"]
@@ -184,14 +188,13 @@ class Keeper:
     ) -> tuple[tuple[State, Checkpoint] | None, Reason | None]:
         if self._persistence is None:
             return None, None
-        if len(prompt) - 1 - deeper_than <= deeper_than // ROWS_READ:
+        if len(prompt) - deeper_than <= deeper_than // ROWS_READ:
             return None, None  # reading all rows for the few that RAM lacks would take longer
         fingerprint = self._persistence.fingerprint()
         if fingerprint is None:
             return None, Reason.FINGERPRINT_PENDING
         store = self._persistence.store
-        # At least one token of the prompt must be left to forward.
-        found = store.lookup(fingerprint, prompt[:-1], deeper_than=deeper_than)
+        found = store.lookup(fingerprint, prompt, deeper_than=deeper_than)
         if found.position == 0:
             # Without the model's own ids for its answers the line itself may not be found.
             reason = why_not_from_store(found.reason) or self._unread
@@ -211,16 +214,41 @@ class Keeper:
         entries = self._persistence.store.tips(conversation)
         return bool(entries) and all(e.fingerprint != fingerprint for e in entries)
 
-    def saving(self, state: State, end: int, mode: Mode) -> Iterator[bool]:
-        """Hands the whole blocks before ``end``, which do not change any more, to the store: one
-        at each step, so that a long prompt is written while its answer is made."""
+    def saving(self, ids: Sequence[int], state: State, mode: Mode) -> Iterator[bool]:
+        """Hands the whole blocks of ``ids`` to the store, one at each step, as soon as ``state``
+        has come to their ends: their rows do not change any more, so that a prompt is written while
+        it is being read and while its answer is made. False where there is nothing to do yet."""
         persistence = self._persistence
-        fingerprint = persistence.fingerprint() if persistence else None
-        if persistence is None or fingerprint is None or mode == "off":
-            return iter(())
-        if not worth_keeping(state, end, persistence.min_tokens):
-            return iter(())
-        return save_blocks(persistence.store, fingerprint, state, end)
+        if persistence is None or mode == "off":
+            return
+        while state.position == 0:  # what a token weighs is known once there is one
+            yield False
+        fingerprint = persistence.fingerprint()
+        if fingerprint is None or not worth_keeping(state, len(ids), persistence.min_tokens):
+            return
+        yield from save_blocks(persistence.store, fingerprint, ids, state)
+
+    @contextmanager
+    def not_lost(self, loan: Loan, mode: Mode) -> Iterator[None]:
+        """No exception inside loses the session from RAM: it goes back as it was taken, and the
+        exception that is seen is the first."""
+        try:
+            yield
+        except BaseException:
+            try:
+                self.put_back(loan, mode)
+            except Exception as error:
+                logger.warning("a session was lost after an error: %r", error)
+            raise
+
+    def put_back(self, loan: Loan, mode: Mode, to: Checkpoint | None = None) -> None:
+        """Give a session back as it was at a checkpoint, else as it was taken. A new one, which has
+        neither, is dropped."""
+        checkpoint = to or loan.checkpoint
+        if checkpoint is not None:
+            go_back(loan.session.state, checkpoint)
+            loan.session.cut_to(checkpoint)
+            self.give_back(loan.session, None, mode)
 
     def give_back(
         self,
@@ -233,9 +261,11 @@ class Keeper:
         those before it at the positions of ``roles``."""
         if mode == "off":
             return
-        if tip is not None:
-            self._persist(session, tip, {**roles, tip.position: "tip"})
-        self.bank.give_back(session)
+        try:
+            if tip is not None:
+                self._persist(session, tip, {**roles, tip.position: "tip"})
+        finally:
+            self.bank.give_back(session)
 
     def _persist(
         self, session: Session, tip: Checkpoint, roles: Mapping[int, CheckpointRole]

@@ -51,6 +51,7 @@ class Reason(StrEnum):
     )
     CORRUPT_BLOCK = "corrupt_block", "a file of the store failed its check and was dropped"
     CORRUPT_CHECKPOINT = "corrupt_checkpoint", "a saved state failed its check and was dropped"
+    CORRUPT_INDEX = "corrupt_index", "a row of the store's index was damaged and was dropped"
     FILE_GONE = "file_gone", "a file of the store is not there any more"
     LAYOUT_REFUSED = "layout_refused", "a saved state does not have this model's layout"
     REBUILDING = "rebuilding", "the store's index was lost and is being rebuilt from its files"
@@ -67,6 +68,7 @@ _FROM_STORE: dict[MissReason, Reason | None] = {
     "no_checkpoint": Reason.BETWEEN_CHECKPOINTS,
     "corrupt_block": Reason.CORRUPT_BLOCK,
     "corrupt_checkpoint": Reason.CORRUPT_CHECKPOINT,
+    "corrupt_index": Reason.CORRUPT_INDEX,
     "file_gone": Reason.FILE_GONE,
     "layout_refused": Reason.LAYOUT_REFUSED,
     "rebuilding": Reason.REBUILDING,

@@ -81,7 +81,7 @@ class Session:
 
     def nbytes_at(self, checkpoint: Checkpoint) -> int:
         """Bytes of a copy of the line up to ``checkpoint``."""
-        capacity = checkpoint.position + spare_rows(checkpoint.position)
+        capacity = checkpoint.position + self.state.spare_rows(checkpoint.position)
         rows = sum(
             array.nbytes * capacity // array.shape[2]
             for cache in [*self.state.cache, self.state.head_cache]
@@ -108,9 +108,6 @@ class Session:
         """The deepest checkpoint at or before ``limit``."""
         reachable = [c for c in self.checkpoints if c.position <= limit]
         return reachable[-1] if reachable else None
-
-
-UNKNOWN = 2**32 - 1  # no token: stands for whatever a prompt goes on with
 
 
 def pack(ids: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -149,7 +146,8 @@ def copy_to(state: State, checkpoint: Checkpoint, empty: State) -> State:
 
 def _copy_rows(source: KVCache, target: KVCache, rows: int) -> None:
     if rows > 0:
+        room = spare_rows(rows, target.max_rows)
         # A plain slice would be a view: the next write would copy the whole of it.
-        target.keys = copy_with_room(source.keys, rows)
-        target.values = copy_with_room(source.values, rows)
+        target.keys = copy_with_room(source.keys, rows, room)
+        target.values = copy_with_room(source.values, rows, room)
         target.offset = rows

@@ -1,7 +1,7 @@
-"""How deep the next round drafts, told from how this answer's drafts have fared.
+"""How deep the next round drafts, by how this answer's drafts have fared.
 
-Of the depths whose rounds were timed once, the one that is expected to give the most tokens for
-its cost. Arithmetic on counts of tokens alone: the same answer takes the same depths in every run.
+Of the depths whose cost is known or guessed, the one that is expected to give the most tokens for
+its cost.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,10 +17,11 @@ REST = 512
 
 
 class AdaptiveDepth:
-    """One answer's choice, round for round. ``costs``: a round at each depth, in plain rounds."""
+    """One answer's choice, round for round."""
 
     def __init__(self, costs: Mapping[int, float]) -> None:
-        self._costs = dict(sorted(costs.items()))
+        """``costs``: a round at each depth, in plain rounds. They may change, the depths not."""
+        self._costs = costs
         # By position in the draft, counting only those that were examined.
         self._examined = [0.0] * max(costs)
         self._accepted = [0.0] * max(costs)
@@ -50,7 +51,7 @@ class AdaptiveDepth:
         best = self._best(0)
         if drafted and best == 0:
             self._rest = REST
-        step = next((depth for depth in self._costs if depth > drafted), best)
+        step = min((depth for depth in self._costs if depth > drafted), default=best)
         return min(best, step)
 
     def _best(self, tokens: int) -> int:
@@ -84,4 +85,4 @@ def _best(costs: Mapping[int, float], shares: Sequence[float]) -> int:
             tokens += reached
         return tokens / costs[depth]
 
-    return max(costs, key=worth)
+    return max(sorted(costs), key=worth)

@@ -1,7 +1,9 @@
 """Prefill and rounds: the loop that turns a prompt into tokens.
 
-Plain decoding is the round of depth 0, so greedy, sampled, plain and drafted decoding are one
-implementation.
+Plain decoding is the round of depth 0, and greedy decoding is sampling without noise, so greedy,
+sampled, plain and drafted decoding are one implementation. Every token is the argmax of the trunk's
+shaped logits and of noise that seed and position determine; a draft is the same of the head's. What
+is emitted therefore depends on neither head nor depth.
 """
 
 import math
@@ -13,12 +15,12 @@ import mlx.core as mx
 import numpy as np
 
 from ..errors import EngineError
-from .acceptance import Verdict, accept_greedy, accept_sampled
-from .distributions import Candidates, Distribution, Sampling
-from .draws import Draws
+from .acceptance import accept
+from .distributions import Choice, Sampling, choose
 from .head import MTPHead
 from .logprobs import Logprobs
 from .masks import Masks
+from .noise import Noise
 from .penalties import Penalties, PenaltySettings
 from .recurrent import Tape
 from .state import MAX_WAITING, State
@@ -28,6 +30,10 @@ from .upstream import ArraysCache, recurrence_is_a_kernel
 # Rows of one prefill forward. Where the recurrence is a loop of ops the graph grows with rows.
 KERNEL_CHUNK = 2048
 OPS_CHUNK = 512
+
+# Rounds that can be taken back row by row. Each pins one recurrent state, 154 MB on a 27B, and a
+# stop string may stay undecided for long: as long as a tool call is being written.
+MAX_WINDOWS = 4
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Window:
     hidden_before: mx.array  # [1, 1, H]
     hidden: mx.array  # [1, T, H]
     tape: Tape
+    kept: int  # rows that were right
 
 
 @dataclass(frozen=True)
@@ -53,8 +60,9 @@ class Ahead:
 
     before: list[tuple[ArraysCache, list[mx.array | None]]]  # recurrent arrays it moves on from
     hidden: mx.array  # [1, 1, H]
-    best: mx.array  # [1], the token after it
-    top: mx.array  # [1], its logit
+    logits: mx.array  # [1, V], the trunk's own
+    shaped: mx.array  # [1, V], what the token after it is chosen from
+    choice: Choice
 
 
 class Decoder:
@@ -65,20 +73,20 @@ class Decoder:
         trunk: Trunk,
         head: MTPHead | None,
         sampling: Sampling,
-        draws: Draws,
+        seed: int = 0,
         penalties: Penalties | None = None,
         state: State | None = None,
         draft_sampling: Sampling | None = None,
         masks: Masks | None = None,
         logprobs: Logprobs | None = None,
     ) -> None:
-        """``draft_sampling``: how drafts are drawn, where not as the tokens themselves. It changes
-        how many are accepted, never the law; a greedy request drafts greedily."""
+        """``draft_sampling``: how drafts are shaped, where not as the tokens themselves. It changes
+        how many are accepted, never a token; a greedy request drafts greedily."""
         self.trunk = trunk
         self.head = head
         self.sampling = sampling
         self.draft_sampling = draft_sampling or sampling
-        self.draws = draws
+        self._noise = Noise(seed)
         self.penalties = penalties or Penalties(PenaltySettings())
         self.masks = masks
         self.logprobs = logprobs
@@ -133,13 +141,13 @@ class Decoder:
         """The token after the prefilled ids: emitted, and the first primary."""
         assert self._state.hidden is not None, "prefill first"
         logits = self.trunk.logits(self._state.hidden)[0]
-        _, verdict = self._judge([], [], self._shaped(logits))
-        self.primary = verdict.next_token
+        _, own = self._judge([], self._shaped(logits))
+        self.primary = own[0]
         self._emitted([self.primary], logits)
         return self.primary
 
     def force(self, tokens: list[int]) -> None:
-        """Emit ``tokens`` whatever the model would: as if they had been drawn."""
+        """Emit ``tokens`` whatever the model would: as if it had chosen them."""
         self._land()
         *known, last = [*([] if self.primary is None else [self.primary]), *tokens]
         if known:
@@ -172,19 +180,21 @@ class Decoder:
         assert self.primary is not None, "prefill and first() come before the rounds"
         primary, state = self.primary, self._state
         depth = min(depth, room - 1) if self.head is not None else 0
-        if depth == 0 and self.hold is None and self._next_is_argmax:
+        # Rules must know a token before they can say what may follow it.
+        if depth == 0 and self.hold is None and self.masks is None:
             return self._plain_round(primary, room)
         self._land()
-        drafts, proposals = self._draft(primary, depth)
+        drafts = self._draft(primary, depth)
 
         tape = Tape() if depth or self.hold is not None else None
         tokens = mx.concatenate([mx.array([primary], dtype=mx.uint32), *drafts])[None]
         hidden = self.trunk.forward(tokens, state.cache, tape)
         logits = self.trunk.logits(hidden)[0]
-        drafted, verdict = self._judge(drafts, proposals, self._shaped(logits, drafts))
+        drafted, own = self._judge(drafts, self._shaped(logits, drafts))
 
-        accepted = drafted[: verdict.accepted]
-        emitted = [*accepted, verdict.next_token]
+        right = accept(drafted, own)
+        accepted = drafted[:right]
+        emitted = [*accepted, own[right]]
         for at, token in enumerate(accepted):
             if ends(token):
                 emitted = accepted = accepted[: at + 1]
@@ -192,42 +202,49 @@ class Decoder:
         self._keep(primary, accepted, hidden, tape, drafted=depth)
         self.primary = emitted[-1] if len(emitted) > len(accepted) else None
         self._emitted(emitted, logits)
-        return Round(emitted, depth, verdict.accepted)
+        return Round(emitted, depth, right)
 
     @property
-    def _next_is_argmax(self) -> bool:
-        shaped = not self.penalties.off or self.masks is not None
-        return self.sampling.greedy and not shaped and self.logprobs is None
+    def _next(self) -> int:
+        """The place of the next token in the line of ids, the first being 0."""
+        return self._state.position + (self.primary is not None)
 
     def _plain_round(self, primary: int, room: int) -> Round:
-        """One greedy token. The next forward is begun before this token is read, so that the
-        device does not wait for Python."""
+        """One token. The next forward is begun before this token is read, so that the device does
+        not wait for Python."""
         state = self._state
-        now = self._ahead or self._launch(mx.array([primary], dtype=mx.uint32))
-        self._ahead = self._launch(now.best) if room > 1 else None
-        _require_finite(now.top)
-        token = _ints(now.best)[0]
+        now = self._ahead or self._launch(mx.array([primary], dtype=mx.uint32), self._next)
+        token = now.choice.tokens
+        self._ahead = self._launch(token, self._next + 1, [token]) if room > 1 else None
+        (own,) = self._read(now.choice, now.shaped, self._next)
+        if [own] != _ints(token):
+            self._land()
         assert state.hidden is not None
         self._wait_for_head(state.hidden, primary)
         state.hidden = now.hidden
         state.ids.append(primary)
-        self.primary = token
-        return Round([token], 0, 0)
+        self.primary = own
+        self._emitted([own], now.logits)
+        return Round([own], 0, 0)
 
     def _wait_for_head(self, hidden: mx.array, token: int) -> None:
         self._state.wait(hidden, [token])
         if len(self._state.waiting_ids) >= MAX_WAITING and self.head is not None:
             self._state.feed_head(self.trunk, self.head)
 
-    def _launch(self, token: mx.array) -> Ahead:
-        """Forward ``token`` [1], known or not, without waiting for it."""
+    def _launch(self, token: mx.array, position: int, unread: Sequence[mx.array] = ()) -> Ahead:
+        """Forward ``token`` [1] without waiting for it, and choose the one at ``position``.
+
+        ``unread``: tokens chosen, but not counted as emitted yet.
+        """
         cache = self._state.cache
         before = [(c, list(c.cache)) for c in cache if isinstance(c, ArraysCache)]
         hidden = self.trunk.forward(token[None], cache)
         logits = self.trunk.logits(hidden)[0]
-        best, top = mx.argmax(logits, axis=-1), logits.max(axis=-1)
-        mx.async_eval(best, top)  # type: ignore[no-untyped-call]
-        return Ahead(before, hidden, best, top)
+        shaped = self._shaped(logits, unread)
+        choice = choose(shaped, self.sampling, self._noise.keys(position, 1))
+        mx.async_eval(*choice.arrays)  # type: ignore[no-untyped-call]
+        return Ahead(before, hidden, logits, shaped, choice)
 
     def _land(self) -> None:
         """Take back a forward that is ahead of the tokens read."""
@@ -237,59 +254,54 @@ class Decoder:
             self.trunk.trim(self._state.cache, 1)
             self._ahead = None
 
-    def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
-        """``depth`` drafts, each an array [1], and what each was drawn from (none if greedy).
+    def _draft(self, primary: int, depth: int) -> list[mx.array]:
+        """``depth`` drafts, each an array [1].
 
         The head's history ends at the primary's row; the rows of the drafts, made from guesses,
         are forgotten.
         """
         if depth == 0:
-            return [], []
+            return []
         state, head = self._state, self.head
         assert head is not None and state.hidden is not None and state.head_cache is not None
         state.wait(state.hidden, [primary])
         hidden = state.feed_head(self.trunk, head)
         certain = state.head_cache.offset
         drafts: list[mx.array] = []
-        proposals: list[Distribution] = []
         for step in range(depth):
             if step:
                 embedding = self.trunk.embed(drafts[-1][None])
                 hidden = head(hidden, embedding, state.head_cache)
             logits = self._shaped(head.logits(hidden, self.trunk)[0], drafts)
-            if self.sampling.greedy:
-                drafts.append(mx.argmax(logits, axis=-1))
-                # The device drafts while Python builds what comes next.
-                mx.async_eval(drafts[-1])  # type: ignore[no-untyped-call]
-            else:
-                candidates = Candidates(logits, self.draft_sampling)
-                mx.eval(candidates.arrays)
-                (proposal,) = candidates.distributions()
-                proposals.append(proposal)
-                drafts.append(mx.array([self.draws.pick(proposal)], dtype=mx.uint32))
+            keys = self._noise.keys(self._next + step, 1)
+            drafts.append(choose(logits, self.draft_sampling, keys).tokens)
+            # The device drafts while Python builds what comes next.
+            mx.async_eval(drafts[-1])  # type: ignore[no-untyped-call]
         state.head_cache.trim(state.head_cache.offset - certain)
-        return drafts, proposals
+        return drafts
 
-    def _judge(
-        self, drafts: list[mx.array], proposals: list[Distribution], logits: mx.array
-    ) -> tuple[list[int], Verdict]:
-        """The draft ids, how many of them the trunk accepts, and the token after those.
+    def _judge(self, drafts: list[mx.array], logits: mx.array) -> tuple[list[int], list[int]]:
+        """The draft ids, and the trunk's own choices in their places and after them.
 
-        ``logits`` [depth + 1, V]: the trunk's after the primary and after each draft.
+        ``logits`` [depth + 1, V]: the trunk's after the primary and after each draft, shaped.
         """
-        top = logits.max(axis=-1)
-        tokens = mx.concatenate(drafts) if drafts else mx.array([], dtype=mx.uint32)
-        if self.sampling.greedy:
-            best = mx.argmax(logits, axis=-1)
-            mx.eval(best, top, tokens)
-            _require_finite(top)
-            drafted = _ints(tokens)
-            return drafted, accept_greedy(drafted, _ints(best))
-        candidates = Candidates(logits, self.sampling)
-        mx.eval(candidates.arrays, top, tokens)
-        _require_finite(top)
-        drafted = _ints(tokens)
-        return drafted, accept_sampled(drafted, proposals, candidates.distributions(), self.draws)
+        rows = logits.shape[0]
+        choice = choose(logits, self.sampling, self._noise.keys(self._next, rows))
+        drafted = mx.concatenate(drafts) if drafts else mx.array([], dtype=mx.uint32)
+        mx.eval(*choice.arrays, drafted)
+        return _ints(drafted), self._read(choice, logits, self._next)
+
+    def _read(self, choice: Choice, logits: mx.array, position: int) -> list[int]:
+        """``choice`` as ids; ``logits`` [T, V]: what it was made from, ``position`` the first's."""
+        mx.eval(choice.arrays)
+        _require_finite(choice.top)
+        tokens = _ints(choice.tokens)
+        unsure = [] if choice.sure is None else np.flatnonzero(~np.array(choice.sure)).tolist()
+        for row in unsure:
+            keys = self._noise.keys(position + row, 1)
+            exact = choose(logits[row : row + 1], self.sampling, keys, whole=True)
+            tokens[row] = _ints(exact.tokens)[0]
+        return tokens
 
     def _keep(
         self, primary: int, accepted: list[int], hidden: mx.array, tape: Tape | None, drafted: int
@@ -301,7 +313,7 @@ class Decoder:
         if tape is not None:
             self.trunk.cut(state.cache, tape, forwarded=drafted + 1, keep=keep)
             if self.hold is not None:
-                self._windows.append(Window(state.position, state.hidden, hidden, tape))
+                self._hold_round(Window(state.position, state.hidden, hidden, tape, keep))
         if drafted == 0:
             self._wait_for_head(state.hidden, primary)
         state.wait(hidden[:, : keep - 1], accepted)
@@ -311,20 +323,33 @@ class Decoder:
             held = state.position if self.hold is None else self.hold
             self._windows = [w for w in self._windows if w.start + w.hidden.shape[1] > held]
 
+    def _hold_round(self, window: Window) -> None:
+        """The oldest window reaches the earliest position, the newest ones what is likely asked
+        for; rows between them are forwarded again where they are."""
+        if self._windows:
+            self._windows[-1].tape.forget_states()
+        self._windows.append(window)
+        if len(self._windows) > MAX_WINDOWS:
+            del self._windows[1]
+
     def rewind(self, position: int) -> None:
         """Go back to ``position`` >= hold, as if nothing after it had been forwarded or emitted."""
         self._land()
         self.primary = None
-        back = self._state.position - position
-        if back <= 0:
+        state = self._state
+        if position >= state.position:
             return
         window = next(w for w in reversed(self._windows) if w.start <= position)
-        keep = position - window.start
+        keep = min(position - window.start, window.kept)
+        end = window.start + keep
+        between = state.ids[end:position]
         window.tape.cut(keep)
-        self.trunk.trim(self._state.cache, back)
-        self._state.forget(position)
-        self._state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
+        self.trunk.trim(state.cache, state.position - end)
+        state.forget(end)
+        state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
         self._windows = []
+        if between:
+            self._forward(between)
 
     def settle(self) -> None:
         """Forward the last emitted token and the waiting rows, so that the state is whole."""

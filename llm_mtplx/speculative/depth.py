@@ -1,12 +1,14 @@
-"""How many tokens to draft where the request leaves it open.
+"""How many tokens to draft where the request leaves it open and nothing was measured yet.
 
-Never decided by a clock: the same prompt must give the same text on every run. A saved
-measurement of this model on this machine decides; without one, these rules.
+No depth changes a token, so these rules are about speed alone. A saved measurement of this model on
+this machine takes their place, and rounds that this process has timed do (see ``pace.py``).
 """
 
 from typing import Literal
 
 FAMILY_DEPTH = 3
+DEEPEST = 4  # that is chosen where the request leaves it open
+HOPELESS = 1.5  # plain rounds that a draft costs more where drafting only loses
 
 Backend = Literal["metal", "cuda", "cpu"]
 
@@ -35,3 +37,11 @@ def default_depth(
         return FAMILY_DEPTH if asked is None else asked
     pays = not quantized and not (dtype == "float32" and own_blas)
     return min(int(pays), 1 if asked is None else asked)
+
+
+def guessed_costs(backend: Backend, depth: int, most: int | None = None) -> dict[int, float]:
+    """What rounds may cost, in plain rounds: by ``depth``, the default, and where a first draft
+    breaks even. ``most``: the deepest that the model's files allow."""
+    draft = BREAK_EVEN[backend] if depth else HOPELESS
+    deepest = DEEPEST if most is None else max(min(DEEPEST, most), 1)
+    return {d: 1 + draft * d for d in range(deepest + 1)}

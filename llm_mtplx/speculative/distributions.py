@@ -1,32 +1,49 @@
-"""From logits to the distribution a token is drawn from.
+"""From logits to the token that comes, on the device.
 
 One function shapes target and draft alike, in the order of Hugging Face transformers:
-temperature -> top-k -> top-p -> min-p. Penalties and masks come before it, on the device. All of it
-is float64 on the host; only the rows' candidates leave the device. A logit of minus infinity is a
-token that a mask forbids.
+temperature -> top-k -> top-p -> min-p. Penalties and masks come before it. What is left is not
+made a distribution: the token is the argmax of scaled logits plus Gumbel noise (see ``noise.py``),
+which is a sample of it, and without noise at temperature 0 the likeliest. A logit of minus infinity
+is a token that a mask forbids. Where logits tie, lower ids come first.
 """
 
+import math
 from dataclasses import dataclass
 
 import mlx.core as mx
-import numpy as np
-import numpy.typing as npt
+
+from .noise import gumbel
+
+# Below the first the likeliest token has all the probability that a float32 can tell; above the
+# second no token has more than another. Between them nothing overflows.
+COLDEST, HOTTEST = 1e-4, 1e6
+LEAST_TOP_P = 1e-30  # more than nothing as a float32: the likeliest token always stays
+
+_SIGN = 0x80000000
 
 BLOCK = 128  # ids whose maximum is taken first when a large vocabulary is searched
-SPARE = 44  # candidates beyond the top k: in bfloat16 the k-th value is rarely alone
-
-Ids = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+# Likeliest tokens among which top-p is looked for where there is no top-k. Finding fewer of 248,320
+# takes as long.
+NUCLEUS = 8192
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a request wants its tokens drawn. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off."""
+    """How a request wants its tokens drawn. ``top_k`` 0, ``top_p`` 1 and ``min_p`` 0 are off.
+
+    Any numbers are taken, whoever gives them: a model's files, the command line or a client.
+    """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        warm = self.temperature >= COLDEST
+        object.__setattr__(self, "temperature", min(self.temperature, HOTTEST) if warm else 0.0)
+        object.__setattr__(self, "top_p", max(self.top_p, LEAST_TOP_P))
+        object.__setattr__(self, "min_p", min(self.min_p, 1.0))
 
     @property
     def greedy(self) -> bool:
@@ -34,140 +51,117 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """Token ids in ascending order and their probabilities, which sum to 1."""
+class Shaped:
+    """What may come after each of T rows."""
 
-    ids: Ids  # [m]
-    probs: Floats  # [m]
-
-    def prob(self, token: int) -> float:
-        at = int(np.searchsorted(self.ids, token))
-        if at < len(self.ids) and self.ids[at] == token:
-            return float(self.probs[at])
-        return 0.0
+    scores: mx.array  # [T, n] float32: logarithms of probabilities up to a constant; -inf: never
+    ids: mx.array | None  # [T, n] uint32; None where n is the vocabulary
+    top: mx.array  # [T], the largest logit; NaN where any is
+    sure: mx.array | None  # [T] bool: False where top-p keeps more than was looked at
 
 
-def shape(ids: Ids, logits: Floats, sampling: Sampling) -> Distribution:
-    """The distribution over candidates ``ids`` [m], ascending, with ``logits`` [m].
+@dataclass(frozen=True)
+class Choice:
+    """The token that comes after each of T rows, not computed yet."""
 
-    The candidates must hold every id that reaches the k-th largest logit (all ids where top-k is
-    off).
+    tokens: mx.array  # [T] uint32
+    top: mx.array  # as Shaped has them
+    sure: mx.array | None
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return [self.tokens, self.top] + ([] if self.sure is None else [self.sure])
+
+
+def choose(logits: mx.array, sampling: Sampling, keys: mx.array, whole: bool = False) -> Choice:
+    """``logits`` [T, V], penalized and masked; ``keys`` [T, 2]: of the places of the tokens.
+
+    Where a row is not ``sure``, ask again with ``whole``: all tokens are then put in order.
     """
-    allowed = logits != -np.inf
-    ids, logits = ids[allowed], logits[allowed]
-    scaled = logits / sampling.temperature
-    # Best first; at ties the lower id first.
-    order = np.argsort(-scaled, kind="stable")
-    if sampling.top_k > 0:
-        order = order[: sampling.top_k]
-    probs = _softmax(scaled[order])
-    if sampling.top_p < 1:
-        before = np.cumsum(probs) - probs
-        kept = before < sampling.top_p
-        kept[0] = True
-        order, probs = order[kept], _normalize(probs[kept])
-    if sampling.min_p > 0:
-        kept = probs >= sampling.min_p * probs[0]
-        order, probs = order[kept], _normalize(probs[kept])
-    ascending = np.argsort(order)
-    return Distribution(ids[order[ascending]], probs[ascending])
+    if sampling.greedy:
+        best = mx.argmax(logits, axis=-1)
+        return Choice(best, logits.max(axis=-1), None)
+    shaped = shape(logits, sampling, whole)
+    ids = shaped.ids
+    noise = gumbel(keys, mx.arange(logits.shape[-1], dtype=mx.uint32) if ids is None else ids)
+    best = mx.argmax(shaped.scores + noise, axis=-1)
+    if ids is not None:
+        best = mx.take_along_axis(ids, best[:, None], axis=-1)[:, 0]
+    return Choice(best, shaped.top, shaped.sure)
 
 
-class Candidates:
-    """The ids a distribution can hold for each of some logits rows, found on the device.
-
-    Evaluate ``arrays`` together with whatever else the caller waits for, then take
-    ``distributions()``.
-    """
-
-    def __init__(self, logits: mx.array, sampling: Sampling) -> None:
-        """``logits`` [T, V], lazy or not; nothing is computed yet."""
-        self._logits = logits
-        self._sampling = sampling
-        if 0 < sampling.top_k < logits.shape[-1] - SPARE:
-            self.arrays = list(_top(logits, sampling.top_k))
-        else:
-            self.arrays = [logits.astype(mx.float32)]
-
-    def distributions(self) -> list[Distribution]:
-        host = [np.array(array) for array in self.arrays]
-        if len(host) == 1:
-            everything = np.arange(host[0].shape[-1])
-            return [shape(everything, row.astype(np.float64), self._sampling) for row in host[0]]
-        return [self._from_top(row, *arrays) for row, arrays in enumerate(zip(*host, strict=True))]
-
-    def _from_top(
-        self,
-        row: int,
-        ids: npt.NDArray[np.uint32],
-        values: npt.NDArray[np.float32],
-        last: np.float32,
-        crowded: np.bool_,
-    ) -> Distribution:
-        if crowded:
-            # All that reach the k-th value: which of them stay is for shape() to say.
-            logits = np.array(self._logits[row].astype(mx.float32))
-            reaching = np.flatnonzero(logits >= last)
-            return shape(reaching, logits[reaching].astype(np.float64), self._sampling)
-        ascending = np.argsort(ids)
-        return shape(
-            ids[ascending].astype(np.int64), values[ascending].astype(np.float64), self._sampling
-        )
-
-
-def _top(logits: mx.array, k: int) -> tuple[mx.array, mx.array, mx.array, mx.array]:
-    """Of each row of ``logits`` [T, V]: ids [T, n] and values [T, n] of the n = k
-    largest, the k-th largest value [T], and whether more than n ids reach that [T], so that
-    chance chose among them.
-
-    A large vocabulary is searched in two levels: the n largest lie in the n blocks with the
-    largest maxima.
-    """
+def shape(logits: mx.array, sampling: Sampling, whole: bool = False) -> Shaped:
+    """What temperature, top-k, top-p and min-p make of ``logits`` [T, V]."""
     logits = logits.astype(mx.float32)  # exact, and faster to search on a CPU than bfloat16
+    vocabulary = logits.shape[-1]
+    few = 0 < sampling.top_k < vocabulary
+    ids = sure = None
+    if few:
+        values, ids, top = _largest(logits, sampling.top_k)
+    elif sampling.top_p < 1:
+        values, ids, top = _largest(logits, vocabulary if whole else min(NUCLEUS, vocabulary))
+    else:
+        values, top = logits, logits.max(axis=-1)
+    scores = values / sampling.temperature
+    if sampling.top_p < 1:
+        partly = not few and values.shape[-1] < vocabulary
+        total = logits / sampling.temperature if partly else scores
+        probs = mx.exp(scores - mx.logsumexp(total, axis=-1, keepdims=True))
+        reached = mx.cumsum(probs, axis=-1)
+        if partly:
+            sure = (reached[:, -1] >= sampling.top_p) | (values[:, -1] == -mx.inf)
+        scores = mx.where(reached - probs < sampling.top_p, scores, -mx.inf)
+    if sampling.min_p > 0:
+        least = scores.max(axis=-1, keepdims=True) + math.log(sampling.min_p)
+        scores = mx.where(scores < least, -mx.inf, scores)
+    return Shaped(scores, ids, top, sure)
+
+
+def _largest(logits: mx.array, n: int) -> tuple[mx.array, mx.array, mx.array]:
+    """Of each row of ``logits`` [T, V] the ``n`` largest, in order: values [T, n] and ids [T, n];
+    and the largest of all [T], NaN where any is.
+
+    A large vocabulary is searched in two levels: the n largest lie in the n blocks whose maxima
+    are the largest, lower blocks first where maxima tie.
+    """
     rows, vocabulary = logits.shape
-    n = k + SPARE
     if vocabulary <= 2 * n * BLOCK:
-        ids = mx.argpartition(-logits, kth=n - 1, axis=-1)[:, :n]
-        values = mx.take_along_axis(logits, ids, axis=-1)
-        last = mx.sort(values, axis=-1)[:, n - k, None]
-        crowded = (logits >= last).sum(axis=-1) > n
-        return ids, values, last[:, 0], crowded & _allowed(last)
+        values, ids = _in_order(logits, mx.arange(vocabulary, dtype=mx.uint32), n)
+        return values, ids, logits.max(axis=-1)
     if vocabulary % BLOCK:
         padding = BLOCK - vocabulary % BLOCK
         logits = mx.pad(logits, [(0, 0), (0, padding)], constant_values=-mx.inf)
     blocks = logits.reshape(rows, -1, BLOCK)
     maxima = blocks.max(axis=-1)
-    chosen = mx.argpartition(-maxima, kth=n - 1, axis=-1)[:, :n]  # [T, n]
-    inside = mx.take_along_axis(blocks, chosen[..., None], axis=1).reshape(rows, -1)
-    best = mx.argpartition(-inside, kth=n - 1, axis=-1)[:, :n]
-    values = mx.take_along_axis(inside, best, axis=-1)
-    ids = mx.take_along_axis(chosen, best // BLOCK, axis=-1) * BLOCK + best % BLOCK
-    last = mx.sort(values, axis=-1)[:, n - k, None]
-    crowded = ((inside >= last).sum(axis=-1) > n) | ((maxima >= last).sum(axis=-1) > n)
-    return ids, values, last[:, 0], crowded & _allowed(last)
+    chosen = _ids(_top(_keys(maxima, mx.arange(maxima.shape[1], dtype=mx.uint32)), n))
+    inside = mx.take_along_axis(blocks, chosen[..., None], axis=1)
+    ids = chosen[..., None] * BLOCK + mx.arange(BLOCK, dtype=mx.uint32)
+    values, ids = _in_order(inside.reshape(rows, -1), ids.reshape(rows, -1), n)
+    return values, ids, maxima.max(axis=-1)
 
 
-def _allowed(last: mx.array) -> mx.array:
-    """Whether a row has k tokens that no mask forbids; ``last`` [T, 1]: its k-th value."""
-    return last[:, 0] > -mx.inf
+def _in_order(logits: mx.array, ids: mx.array, n: int) -> tuple[mx.array, mx.array]:
+    """The ``n`` largest of ``logits`` [T, m], and their ids: largest first, lower ids first."""
+    keys = mx.sort(_top(_keys(logits, ids), n), axis=-1)[:, ::-1]
+    upper = (keys >> 32).astype(mx.uint32)
+    mask = ((upper >> 31) - 1) | _SIGN
+    return (upper ^ mask).view(mx.float32), _ids(keys)
 
 
-def residual(target: Distribution, draft: Distribution) -> Distribution:
-    """normalize(max(target - draft, 0)), or the target where that is numerically empty."""
-    at = np.searchsorted(draft.ids, target.ids)
-    at = np.minimum(at, len(draft.ids) - 1)
-    shared = np.where(draft.ids[at] == target.ids, draft.probs[at], 0.0)
-    left = np.maximum(target.probs - shared, 0.0)
-    if left.sum() <= 0:
-        return target
-    return Distribution(target.ids, _normalize(left))
+def _keys(values: mx.array, ids: mx.array) -> mx.array:
+    """One uint64 for each of ``values`` [T, m] and its id: of two values the key of the larger is
+    larger, of equal ones that of the lower id. No two are equal, so that no backend's way of
+    sorting shows."""
+    bits = (values + 0.0).view(mx.uint32)  # with one zero only
+    ordered = bits ^ ((0 - (bits >> 31)) | _SIGN)
+    return (ordered.astype(mx.uint64) << 32) | (~ids).astype(mx.uint64)
 
 
-def _softmax(logits: Floats) -> Floats:
-    weights = np.exp(logits - logits.max())
-    return _normalize(weights)
+def _top(keys: mx.array, n: int) -> mx.array:
+    """The ``n`` largest of ``keys`` [T, m], in no order."""
+    first = keys.shape[-1] - n
+    return mx.partition(keys, first, axis=-1)[:, first:] if first > 0 else keys
 
 
-def _normalize(weights: Floats) -> Floats:
-    normalized: Floats = weights / weights.sum()
-    return normalized
+def _ids(keys: mx.array) -> mx.array:
+    return ~(keys & 0xFFFFFFFF).astype(mx.uint32)

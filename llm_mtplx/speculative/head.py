@@ -34,8 +34,8 @@ class MTPHead(nn.Module):
         self.norm = nn.RMSNorm(size, eps=eps)
         self.lm_head: nn.Module | None = None
 
-    def make_cache(self) -> KVCache:
-        return GrowingKVCache()
+    def make_cache(self, max_rows: int | None = None) -> KVCache:
+        return GrowingKVCache(max_rows)
 
     def __call__(self, hidden: mx.array, embeddings: mx.array, cache: KVCache) -> mx.array:
         """Rows (h_t, embed(x_{t+1})), each [1, T, H] -> [1, T, H]; T rows join the history."""

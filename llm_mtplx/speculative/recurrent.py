@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 import mlx.nn as nn
 
+from .chunked import MIN_ROWS, chunked_update
 from .upstream import (
     ArraysCache,
     GatedDeltaNet,
     compute_g,
     gated_delta_step,
     gated_delta_update,
+    log_decay,
     normalize_qk,
     project,
     recurrence_is_a_kernel,
@@ -59,11 +61,24 @@ class Tape:
         for record in self.layers:
             record.cut(keep)
 
+    def forget_states(self) -> None:
+        """Keep the state before the rows alone; a cut runs the kept rows again."""
+        for record in self.layers:
+            record.states = None
+
 
 def gated_delta_net(
-    layer: GatedDeltaNet, x: mx.array, cache: ArraysCache, tape: Tape | None = None
+    layer: GatedDeltaNet,
+    x: mx.array,
+    cache: ArraysCache,
+    tape: Tape | None = None,
+    chunked_from: int | None = None,
 ) -> mx.array:
-    """Forward ``x`` [1, T, H] through one recurrent layer; its state moves on by T rows."""
+    """Forward ``x`` [1, T, H] through one recurrent layer; its state moves on by T rows.
+
+    ``chunked_from``: the absolute position of the first row, where many rows may be summed chunk by
+    chunk. A verify loops all the same: it needs the state after each row.
+    """
     rows = x.shape[1]
     qkv, z, b, a = project(layer, x)
 
@@ -83,7 +98,17 @@ def gated_delta_net(
     inputs = (q, k, v, a, b)
     state_before = cache[1]
     states = None
-    if tape is None or rows == 1 or recurrence_is_a_kernel(layer.head_k_dim):
+    if tape is None and chunked_from is not None and rows >= MIN_ROWS:
+        y, state = chunked_update(
+            q,
+            k,
+            v,
+            log_decay(layer.A_log, a, layer.dt_bias),
+            mx.sigmoid(b),
+            _no_state(layer) if state_before is None else state_before,
+            chunked_from,
+        )
+    elif tape is None or rows == 1 or recurrence_is_a_kernel(layer.head_k_dim):
         y, state = gated_delta_update(*inputs, layer.A_log, layer.dt_bias, state_before)
     else:
         y, states = _row_by_row(layer, inputs, state_before)
@@ -108,11 +133,15 @@ def _row_by_row(
         q = mx.repeat(q, repeats, axis=-2)
         k = mx.repeat(k, repeats, axis=-2)
     if state is None:
-        shape = (1, layer.num_v_heads, layer.head_v_dim, layer.head_k_dim)
-        state = mx.zeros(shape, dtype=mx.float32)
+        state = _no_state(layer)
     outputs, states = [], []
     for t in range(q.shape[1]):
         y, state = gated_delta_step(q[:, t], k[:, t], v[:, t], g[:, t], beta[:, t], state)
         outputs.append(y)
         states.append(state)
     return mx.stack(outputs, axis=1), states
+
+
+def _no_state(layer: GatedDeltaNet) -> mx.array:
+    shape = (1, layer.num_v_heads, layer.head_v_dim, layer.head_k_dim)
+    return mx.zeros(shape, dtype=mx.float32)

@@ -6,13 +6,15 @@ of that history may be *waiting*: they are forwarded through the head in one bat
 draft starts, or when the state is settled.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import mlx.core as mx
 
 from .head import MTPHead
+from .shapes import Shapes, shapes_of
 from .trunk import Cache, Trunk
-from .upstream import GrowingKVCache, KVCache
+from .upstream import GrowingKVCache, KVCache, spare_rows
 
 MAX_WAITING = 512  # rows; bounds the hidden rows a long plain decode keeps
 
@@ -25,10 +27,13 @@ class State:
     hidden: mx.array | None = None  # [1, 1, H]
     waiting_hidden: list[mx.array] = field(default_factory=list)  # each [1, m, H]
     waiting_ids: list[int] = field(default_factory=list)
+    shapes: Callable[[], Shapes] | None = None  # of the arrays that it will have
 
     @classmethod
     def empty(cls, trunk: Trunk, head: MTPHead | None) -> "State":
-        return cls(trunk.make_cache(), head.make_cache() if head else None)
+        state = cls(trunk.make_cache(), head.make_cache(trunk.max_rows) if head else None)
+        state.shapes = lambda: shapes_of(trunk, head)
+        return state
 
     @property
     def position(self) -> int:
@@ -68,6 +73,11 @@ class State:
             rows = mx.concatenate(self.waiting_hidden, axis=1)
             self.waiting_hidden = [rows[:, : waiting - surplus]]
             self.waiting_ids = self.waiting_ids[: waiting - surplus]
+
+    def spare_rows(self, rows: int) -> int:
+        """Room that a copy of the first ``rows`` gets for more."""
+        limits = [c.max_rows for c in self.cache if isinstance(c, GrowingKVCache)]
+        return spare_rows(rows, limits[0] if limits else None)
 
     def reserve(self) -> None:
         """Room for the next rows in every layer, so that writing them copies nothing."""

@@ -18,10 +18,13 @@ class Trunk:
         text = getattr(model, "language_model", model)
         self.model = model
         self.args: TrunkArgs = text.args
+        self.max_rows: int | None = None  # that a cache ever takes room for
+        self.reads_in_chunks = False  # the recurrence of many rows: see chunked.py
         self._text = text
         self._inner = text.model
         kinds = [layer.is_linear for layer in self._inner.layers]
         self._first_attention = kinds.index(False)
+        self.shapes: list[tuple[Any, Any]] = []  # as `shapes_of` found them, by head
 
     @property
     def dtype(self) -> mx.Dtype:
@@ -41,7 +44,9 @@ class Trunk:
 
     def make_cache(self) -> Cache:
         kinds = (layer.is_linear for layer in self._inner.layers)
-        return [ArraysCache(size=2) if linear else GrowingKVCache() for linear in kinds]
+        return [
+            ArraysCache(size=2) if linear else GrowingKVCache(self.max_rows) for linear in kinds
+        ]
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Token ids [1, T] -> embeddings [1, T, H]."""
@@ -50,11 +55,13 @@ class Trunk:
     def forward(self, tokens: mx.array, cache: Cache, tape: Tape | None = None) -> mx.array:
         """Token ids [1, T] -> hidden rows [1, T, H]; the cache moves on by T rows."""
         hidden = self.embed(tokens)
-        mask = create_attention_mask(hidden, cache[self._first_attention])
+        attention = cache[self._first_attention]
+        chunked_from = attention.offset if self.reads_in_chunks else None
+        mask = create_attention_mask(hidden, attention)
         for layer, layer_cache in zip(self._inner.layers, cache, strict=True):
             normed = layer.input_layernorm(hidden)
             if layer.is_linear:
-                mixed = gated_delta_net(layer.linear_attn, normed, layer_cache, tape)
+                mixed = gated_delta_net(layer.linear_attn, normed, layer_cache, tape, chunked_from)
             else:
                 mixed = layer.self_attn(normed, mask, layer_cache)
             hidden = hidden + mixed

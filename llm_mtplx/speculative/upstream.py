@@ -35,6 +35,7 @@ __all__ = [
     "gated_delta_step",
     "gated_delta_update",
     "load_config",
+    "log_decay",
     "normalize_qk",
     "project",
     "recurrence_is_a_kernel",
@@ -46,38 +47,74 @@ TrunkArgs: TypeAlias = TextModelArgs | NextArgs
 
 
 class GrowingKVCache(KVCache):
-    """mlx-lm's cache with geometric growth: every growth copies all rows so far."""
+    """mlx-lm's cache with geometric growth: every growth copies all rows so far.
+
+    ``max_rows``: as many as a context has. Room beyond them is never taken, so that a context that
+    the memory plan says fits does.
+    """
 
     keys: mx.array | None
     values: mx.array | None
 
+    def __init__(self, max_rows: int | None = None) -> None:
+        super().__init__()
+        self.max_rows = max_rows
+
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
-        self.step = max(KVCache.step, self.offset // 2 // KVCache.step * KVCache.step)
+        """``keys``, ``values`` [1, heads, T, size]: T rows more."""
+        rows = self.offset + keys.shape[2]
+        if self.keys is None or self.values is None:
+            capacity = self._capacity(keys.shape[2])
+            self.keys = mx.zeros((*keys.shape[:2], capacity, keys.shape[3]), keys.dtype)
+            self.values = mx.zeros((*values.shape[:2], capacity, values.shape[3]), values.dtype)
+        elif rows > self.keys.shape[2]:
+            capacity = self._capacity(keys.shape[2])
+            self.keys = _with_capacity(self.keys, self.offset, capacity)
+            self.values = _with_capacity(self.values, self.offset, capacity)
         return super().update_and_fetch(keys, values)
+
+    def _capacity(self, more: int) -> int:
+        """Rows to have after a growth for ``more`` of them."""
+        step = max(KVCache.step, self.offset // 2 // KVCache.step * KVCache.step)
+        capacity = self.offset + -(-more // step) * step
+        if self.max_rows is not None:
+            capacity = max(min(capacity, self.max_rows), self.offset + more)
+        return capacity
 
     def reserve(self) -> None:
         """Grow now if one of the next rows would have to."""
         if self.keys is None or self.values is None:
             return
-        if self.keys.shape[2] - self.offset < KVCache.step:
+        room = spare_rows(self.offset, self.max_rows)
+        if self.keys.shape[2] - self.offset < min(KVCache.step, room):
             # One after the other: at no time are there two copies of both.
-            self.keys = copy_with_room(self.keys, self.offset)
-            self.values = copy_with_room(self.values, self.offset)
+            self.keys = copy_with_room(self.keys, self.offset, room)
+            self.values = copy_with_room(self.values, self.offset, room)
             mx.clear_cache()  # the old ones fit nowhere any more
 
 
-def spare_rows(rows: int) -> int:
-    """Room to leave after so many rows: the next turn's rows shall copy nothing."""
-    return max(1024, rows // 8)
+def spare_rows(rows: int, max_rows: int | None = None) -> int:
+    """Room to leave after so many rows, of at most ``max_rows``: the next turn's rows shall copy
+    nothing."""
+    spare = max(1024, rows // 8)
+    return spare if max_rows is None else max(min(spare, max_rows - rows), 0)
 
 
-def copy_with_room(array: mx.array, rows: int) -> mx.array:
+def copy_with_room(array: mx.array, rows: int, room: int) -> mx.array:
     """A copy of the first ``rows`` of [1, heads, rows, size], with room for more."""
-    _, heads, _, size = array.shape
-    room = mx.zeros((1, heads, spare_rows(rows), size), array.dtype)
-    copied = mx.concatenate([array[..., :rows, :], room], axis=2)
+    copied = _with_capacity(array, rows, rows + room)
     mx.eval(copied)
     return copied
+
+
+def _with_capacity(array: mx.array, rows: int, capacity: int) -> mx.array:
+    room = mx.zeros((*array.shape[:2], capacity - rows, array.shape[3]), array.dtype)
+    return mx.concatenate([array[..., :rows, :], room], axis=2)
+
+
+def log_decay(A_log: mx.array, a: mx.array, dt_bias: mx.array) -> mx.array:
+    """The logarithm of mlx-lm's ``compute_g``, exact where that underflows: [1, T, Hv]."""
+    return -mx.exp(A_log.astype(mx.float32)) * nn.softplus(a + dt_bias)
 
 
 def recurrence_is_a_kernel(head_k_dim: int) -> bool:

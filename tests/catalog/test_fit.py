@@ -111,6 +111,7 @@ def test_what_fits_stays_within_the_memory(memory: int, needs: Needs) -> None:
     assert made.window % 4_096 == 0 or made.window == needs.max_context
     if made.fits:
         used = needs.weights + fit.TRANSIENTS + made.window * needs.kv_per_token
+        used += fit.STATES * needs.state
         assert used <= made.envelope
 
 
@@ -132,7 +133,7 @@ def test_two_models() -> None:
 
 
 def test_two_processes_need_more_than_two_models_in_one() -> None:
-    both = 2 * (V2.weights + 4_096 * V2.kv_per_token + V2.state)
+    both = 2 * (V2.weights + 4_096 * V2.kv_per_token + fit.STATES * V2.state)
     memory = (both + fit.TRANSIENTS) * 4 // 3 + 1
     assert fit_together(memory, [V2, V2])
     assert fit.copies(memory, V2) == 1

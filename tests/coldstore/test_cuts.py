@@ -19,6 +19,11 @@ def key(number: int) -> bytes:
     return number.to_bytes(32, "big")
 
 
+def shorter(one: CheckpointRow, other: CheckpointRow) -> bool:
+    """As if all were on one line."""
+    return one.position < other.position
+
+
 def entry(name: str, checkpoint: int, position: int, role: str = "tip", created: int = 0) -> Entry:
     return Entry(
         conversation=name,
@@ -89,7 +94,7 @@ def check(forest: Forest, cuts: list[Cut], garbage: list[BlockRow]) -> None:
 def test_whatever_goes_nothing_that_stays_loses_anything(
     forest: Forest, wanted: int, saving: str | None
 ) -> None:
-    cuts = Cuts(forest.graph, NOW, GRACE)
+    cuts = Cuts(forest.graph, NOW, GRACE, shorter)
     garbage = cuts.unreachable(lambda row: False)
     steps = [*cuts.dangling(), *cuts.superseded()]
     freed = cuts.to_free(wanted, saving)
@@ -100,7 +105,7 @@ def test_whatever_goes_nothing_that_stays_loses_anything(
 
 @given(forests())
 def test_the_conversation_that_is_being_saved_keeps_its_last_tip(forest: Forest) -> None:
-    cuts = Cuts(forest.graph, NOW, GRACE)
+    cuts = Cuts(forest.graph, NOW, GRACE, shorter)
     steps = cuts.to_free(10**9, "a")
     gone = {e.checkpoint for cut in steps for e in cut.entries if e.conversation == "a"}
     tips = [e for e in forest.graph.entries if e.conversation == "a" and e.role == "tip"]
@@ -113,7 +118,7 @@ def test_the_conversation_that_is_being_saved_keeps_its_last_tip(forest: Forest)
 @given(forests())
 def test_what_was_used_lately_stays(forest: Forest) -> None:
     last_use = forest.graph.last_use()
-    cuts = Cuts(forest.graph, NOW, GRACE)
+    cuts = Cuts(forest.graph, NOW, GRACE, shorter)
     for cut in [*cuts.unused_since(NOW), *cuts.to_free(10**9)]:
         for each in cut.entries:
             assert abs(NOW - last_use[each.conversation]) >= GRACE
@@ -127,7 +132,7 @@ def test_blocks_that_a_save_builds_on_stay(forest: Forest, number: int) -> None:
     for row in rows[-1:]:
         end = CheckpointRow(key(1), row.key, 0, 0, 0)
         held = {block.key for block in forest.graph.chain_of(end)}
-    cuts = Cuts(forest.graph, NOW, GRACE, held)
+    cuts = Cuts(forest.graph, NOW, GRACE, shorter, held)
     gone = {row.key for row in cuts.unreachable(lambda row: False)}
     gone |= {row.key for cut in cuts.to_free(10**9) for row in cut.blocks}
     assert not gone & held
@@ -154,7 +159,7 @@ def test_the_least_recently_used_goes_first_and_its_ladder_before_its_tip() -> N
     graph = Graph([*old[0], *new[0]], [old[1], new[1], rung, prefix], entries)
 
     def steps(nbytes: int) -> list[tuple[str | None, bytes, int]]:
-        cuts = Cuts(graph, NOW, GRACE).to_free(nbytes)
+        cuts = Cuts(graph, NOW, GRACE, shorter).to_free(nbytes)
         return [(c.conversation, c.checkpoint.key, len(c.blocks)) for c in cuts if c.checkpoint]
 
     assert steps(0) == []
@@ -183,12 +188,15 @@ def test_what_two_share_does_not_make_both_look_used(role: str) -> None:
     graph = sharing(role, NOW)
     assert graph.last_use() == {"old": NOW - 9000, "new": NOW - 3000}
     (name, own), *rest = [
-        (cut.conversation, cut.checkpoint) for cut in Cuts(graph, NOW, GRACE).unused_since(NOW)
+        (cut.conversation, cut.checkpoint)
+        for cut in Cuts(graph, NOW, GRACE, shorter).unused_since(NOW)
     ]
     assert (name, own) == ("old", None)  # the other needs it
     # What somebody reads stays, and the name of the last one that has it.
     assert rest == [("old", graph.checkpoints[key(1)]), ("new", graph.checkpoints[key(2)])]
-    assert Cuts(graph, NOW, GRACE).to_free(10**9) == Cuts(graph, NOW, GRACE).unused_since(NOW)
+    assert Cuts(graph, NOW, GRACE, shorter).to_free(10**9) == Cuts(
+        graph, NOW, GRACE, shorter
+    ).unused_since(NOW)
 
 
 def test_what_one_alone_has_tells_when_it_was_used() -> None:
@@ -198,23 +206,27 @@ def test_what_one_alone_has_tells_when_it_was_used() -> None:
     assert alone.last_use() == {"old": NOW}
 
 
-def test_tips_are_superseded_ten_minutes_after_two_others_came() -> None:
-    one, two, three = (line(n, 1, 0) for n in (1, 2, 3))
+def test_tips_are_superseded_ten_minutes_after_two_went_on_from_them() -> None:
+    one, two, three = (line(n, n, 0) for n in (1, 2, 3))
     rows = [*one[0], *two[0], *three[0]]
     for age, want in ((GRACE, [key(1)]), (GRACE - 1, [])):
         entries = [
-            entry("a", number, 1, created=created)
+            entry("a", number, number * BLOCK + 1, created=created)
             for number, created in ((3, NOW - age), (2, NOW - 2000), (1, NOW - 3000))
         ]
         graph = Graph(rows, [one[1], two[1], three[1]], entries)
-        cuts = Cuts(graph, NOW, GRACE).superseded()
+        cuts = Cuts(graph, NOW, GRACE, shorter).superseded()
         assert [cut.checkpoint.key for cut in cuts if cut.checkpoint] == want
+        # As many as there are of one name: what does not go on from a tip takes nothing from it.
+        assert Cuts(graph, NOW, GRACE, lambda one, other: False).superseded() == []
+        only_the_newest = Cuts(graph, NOW, GRACE, lambda one, other: other.key == key(3))
+        assert only_the_newest.superseded() == []
 
 
 def test_a_clock_that_was_set_back_protects_nothing_for_ever() -> None:
     ahead = line(1, 1, NOW + 100_000)
     graph = Graph(ahead[0], [ahead[1]], [entry("a", 1, 1, created=NOW + 100_000)])
-    assert len(Cuts(graph, NOW, GRACE).to_free(1)) == 1
+    assert len(Cuts(graph, NOW, GRACE, shorter).to_free(1)) == 1
 
 
 def test_rungs_that_a_line_has_outgrown_go() -> None:
@@ -226,7 +238,7 @@ def test_rungs_that_a_line_has_outgrown_go() -> None:
 
     def outgrown(length: int) -> list[int]:
         tip = entry("a", 9, length, "tip", old)
-        cuts = Cuts(Graph([], rows, [*named, tip]), NOW, GRACE)
+        cuts = Cuts(Graph([], rows, [*named, tip]), NOW, GRACE, shorter)
         return [e.position for cut in cuts.superseded() for e in cut.entries]
 
     assert outgrown(4_200) == [1024]
@@ -235,3 +247,13 @@ def test_rungs_that_a_line_has_outgrown_go() -> None:
     rows[0] = CheckpointRow(key(0), ROOT, 1024, 1, old)
     # The deepest one still serves every rung of the longer line.
     assert outgrown(40_000) == [1024, 2048]
+
+
+def test_rungs_of_one_chat_outlive_a_short_one_of_the_same_name() -> None:
+    old = NOW - 2 * GRACE
+    rows = [CheckpointRow(key(n), ROOT, at, 1, old) for n, at in enumerate([1024, 2048, 3072])]
+    tips = [CheckpointRow(key(8), ROOT, 4_200, 1, old), CheckpointRow(key(9), ROOT, 50, 1, old)]
+    entries = [entry("a", n, row.position, "ladder", old) for n, row in enumerate(rows)]
+    entries += [entry("a", 8, 4_200, created=old), entry("a", 9, 50, created=old + 1)]
+    cuts = Cuts(Graph([], [*rows, *tips], entries), NOW, GRACE, shorter).superseded()
+    assert [e.position for cut in cuts for e in cut.entries] == [1024]

@@ -9,7 +9,18 @@ import pytest
 from llm_mtplx.coldstore import BLOCK, ColdStore
 from llm_mtplx.coldstore.keys import Chain
 
-from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens, write
+from .lines import (
+    FINGERPRINT,
+    WAIT,
+    files,
+    in_child,
+    killer,
+    opened,
+    restore,
+    save_of,
+    tokens,
+    write,
+)
 
 SYSTEM = tokens(2 * BLOCK)
 ONE = [*SYSTEM, *tokens(500, seed=1)]
@@ -156,3 +167,84 @@ def test_report_counts_what_there_is(tmp_path: Path) -> None:
         (one,) = (c for c in report.conversations if c.name == "one")
         assert one.nbytes == sum(p.stat().st_size for p in files(tmp_path) if p.stem in line)
         assert one.checkpoint == line[-1]
+
+
+def written(cache_dir: Path) -> list[Path]:
+    """All files with ids in them, finished or not."""
+    return [path for path in files(cache_dir, "*") if path.is_file()]
+
+
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("index_lost", [False, True])
+def test_nothing_of_a_killed_turn_stays(tmp_path: Path, everything: bool, index_lost: bool) -> None:
+    """Whatever it was writing when it was killed."""
+    steps = 0
+    while True:
+        cache_dir = tmp_path / str(steps)
+        with opened(cache_dir) as store:
+            write(store, SYSTEM, "one")
+
+        def write_and_die(cache_dir: Path = cache_dir, at: int = steps) -> None:
+            store = ColdStore(cache_dir, failpoint=killer(at))
+            store.save(save_of(ONE, "one", blocks=[2 * BLOCK]))
+            store.flush(WAIT)
+
+        killed = in_child(write_and_die) != 0
+        if index_lost:
+            for path in (cache_dir / "sessions-v1").glob("manifest.sqlite*"):
+                path.unlink()
+        with opened(cache_dir) as store:
+            gone = store.forget(everything=True) if everything else store.forget("one")
+            assert gone.reason is None
+            assert gone.conversations == (0 if index_lost and everything else 1)
+        assert written(cache_dir) == []
+        if not killed:
+            break
+        steps += 1
+    assert steps > 8
+
+
+def test_a_turn_killed_before_it_had_a_name(tmp_path: Path) -> None:
+    """It belongs to no conversation yet: forgetting any takes it along."""
+    with opened(tmp_path) as store:
+        write(store, TWO, "two")
+
+    def write_and_die() -> None:
+        store = ColdStore(tmp_path, failpoint=killer(9))
+        store.save(save_of(tokens(600, seed=7), "first"))
+        store.flush(WAIT)
+
+    kept = set(written(tmp_path))
+    assert in_child(write_and_die) < 0
+    assert set(written(tmp_path)) > kept
+    with opened(tmp_path) as store:
+        store.forget("first")
+        assert set(written(tmp_path)) == kept
+        assert restore(store, TWO)[0].position == len(TWO)
+
+
+@pytest.mark.parametrize("arguments", [{"conversation": "one"}, {"everything": True}])
+def test_others_save_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, object]
+) -> None:
+    """Between two slices the index is free; what is saved then stays."""
+    new = tokens(600, seed=9)
+    saved: list[float] = []
+    with opened(tmp_path) as store, opened(tmp_path, write_busy_s=0.0) as other:
+        for end in (600, 800, 1000):
+            write(store, ONE[:end], "one")
+
+        def sleep(seconds: float) -> None:
+            if not saved:
+                saved.append(seconds)
+                write(other, new, "new")
+
+        monkeypatch.setattr("llm_mtplx.coldstore.forget.HOLD_S", 0.0)
+        with monkeypatch.context() as patched:
+            patched.setattr("llm_mtplx.coldstore.forget.time.sleep", sleep)
+            gone = store.forget(**arguments)
+        assert (gone.conversations, gone.reason) == (1, None)
+        assert saved
+        assert other.report().drops == {}
+        assert restore(other, new)[0].position == len(new)
+        assert restore(store, ONE)[0].position == 0

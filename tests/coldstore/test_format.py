@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import xxhash
 
-from llm_mtplx.coldstore import format
+from llm_mtplx.coldstore import ColdStore, format
 from llm_mtplx.coldstore.format import PREAMBLE, Header, SectionInfo, decode_head, encode_head
 from llm_mtplx.coldstore.keys import BLOCK, Chain
 from llm_mtplx.coldstore.lookup import wanted_block
@@ -101,3 +101,28 @@ def test_another_format_is_refused_by_number() -> None:
     data[8] = 2
     with pytest.raises(BadFile, match="its format is 2, not 1"):
         decode_head(bytes(data), len(data) + len(BODY))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "x",
+        "[" * 4096,
+        '{"store": "llm-mtplx", "format": 1e999}',
+        '{"store": "llm-mtplx", "format": NaN}',
+        '{"store": "llm-mtplx", "format": "1"}',
+        '{"store": "llm-mtplx", "format": true}',
+        '{"store": "llm-mtplx", "format": 1.5}',
+        '{"store": "llm-mtplx", "format": null}',
+        '{"store": ["llm-mtplx"], "format": 1}',
+        '["store"]',
+    ],
+)
+def test_a_marker_that_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "sessions-v1").mkdir()
+    (tmp_path / "sessions-v1" / "STORE").write_text(content)
+    store = ColdStore(tmp_path)
+    assert store.lookup("model", [1, 2, 3]).reason == "not_a_store"
+    assert store.report().reason == "not_a_store"
+    assert store.close(10)

@@ -8,7 +8,6 @@ from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel, load
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 
 LENGTH = 24
 
@@ -53,7 +52,7 @@ def prompt_ids(model: LoadedModel, text: str, thinking: bool) -> list[int]:
 
 
 def drafted(model: LoadedModel, prompt: list[int], depth: int) -> list[int]:
-    decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+    decoder = Decoder(model.trunk, model.head, Sampling())
     list(decoder.prefill(prompt))
     ids = [decoder.first()]
     while len(ids) < LENGTH:

@@ -10,7 +10,7 @@ import pytest
 from llm_mtplx.engine import residents
 from llm_mtplx.engine.engine import shared_engine
 
-from ..folders import copy_demo
+from ..folders import copy_demo, edit_json, save_random_model
 from ..llm_command import MODEL, invoke, logs, ok
 
 ADD = """
@@ -284,6 +284,41 @@ def test_warm_asks_llm_once(tmp_path: Path) -> None:
     assert logs(1)[0]["response_json"]["cache"]["restored"] == warmed["tokens"] > 100
 
 
+# Answers without an end
+
+
+def test_an_answer_that_repeats_itself_is_noticed_once_and_ends(tmp_path: Path) -> None:
+    fragment = tmp_path / "mia.txt"
+    fragment.write_text("My name is Mia.\n")
+    result = invoke("-m", MODEL, "-f", str(fragment), "What is my name?")
+    assert result.exit_code == 0
+    assert result.stderr.count("the answer repeats itself (") == 1
+    turn = logs(1)[0]
+    assert turn["output_tokens"] == 1024
+    assert turn["response_json"]["finish_reason"] == "length"
+    assert "repeats itself" not in invoke("-m", MODEL, FRANCE).stderr
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "tokens"),
+    [(40, [], 40), (40, ["-o", "max_tokens", "60"], 60), (None, [], 150), (True, [], 150)],
+)
+def test_a_model_may_say_how_long_an_answer_is(
+    tmp_path: Path, own: object, asked: list[str], tokens: int
+) -> None:
+    folder = save_random_model(tmp_path / "endless")
+    edit_json(folder / "generation_config.json", lambda c: c.update(max_new_tokens=own))
+    window = tokens if tokens < 100 else 0
+    ok("mtplx", "add", str(folder), "-a", "endless")
+    counted = json.loads(ok("mtplx", "count", "-m", "endless", "Hello", "--json"))["tokens"]
+    size = counted + (4000 if window else tokens)
+    edit_json(
+        folder / "config.json", lambda c: c["text_config"].update(max_position_embeddings=size)
+    )
+    ok("-m", "endless", "Hello", *asked)
+    assert logs(1)[0]["output_tokens"] == tokens
+
+
 # Bad input
 
 
@@ -305,10 +340,6 @@ def result_message(call: str) -> llm.Message:
         ([llm.user("x"), call_message(), llm.user("y")], "a call of 'add' without its result"),
         ([llm.user("x"), call_message(), result_message("tc_2")], "that no call asked for"),
         ([llm.user("x"), result_message("tc_1")], "that no call asked for"),
-        (
-            [llm.user("x"), llm.system("late"), llm.user("y")],
-            "refuses this prompt: A system message must come first",
-        ),
     ],
 )
 def test_a_history_that_cannot_be(messages: list[llm.Message], says: str) -> None:
@@ -356,3 +387,22 @@ def test_features_are_listed() -> None:
     assert "tools" in listed
     for option in ("thinking", "reasoning_effort", "thinking_budget"):
         assert f"{option}:" in listed
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first turn", "later turn"])
+def test_a_failed_turn_does_not_poison_the_chat(first: bool) -> None:
+    """Its question stays in llm's history, where it would fail every later turn as well."""
+    too_long = "!multi\n" + "word " * 9_000 + "\n!end\n"
+    before = "" if first else "My name is Tamsin.\n"
+    result = invoke(
+        "chat", "-m", MODEL, "-s", "You are kind.", input=f"{before}{too_long}{FRANCE}\nexit\n"
+    )
+    assert result.exit_code == 0
+    assert result.stderr.count("Error: The prompt has ") == 1
+    assert "left out of the history: 1 earlier message" in result.stderr
+    assert "Paris" in result.stdout
+    # Nor what goes on from its log.
+    if first:
+        assert "Paris" in ok("-c", FRANCE)
+    else:
+        assert "Tamsin" in ok("-c", "What is my name?")

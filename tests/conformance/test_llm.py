@@ -96,14 +96,15 @@ def test_usage_and_response_json() -> None:
     assert log["output_tokens"] - 1 <= mtp["rounds"] + sum(mtp["accepted"])
     assert mtp["accepted"][0] <= mtp["drafted"][0] <= mtp["rounds"]
     assert {"prompt_tps", "generation_tps", "ttft_ms", "peak_memory"} <= details.keys()
+    assert 0 <= details["seed"] < 2**53
 
 
-@pytest.mark.parametrize("draft", ["0", "1", "3", "5", "auto"])
-def test_drafting_never_changes_the_answer(draft: str) -> None:
-    plain = ok("-m", MODEL, "Tell me a story.", "-o", "max_tokens", "40", "-o", "draft", "0")
-    assert ok("-m", MODEL, "Tell me a story.", "-o", "max_tokens", "40", "-o", "draft", draft) == (
-        plain
-    )
+@pytest.mark.parametrize("temperature", ["0", "1.5"])
+@pytest.mark.parametrize("draft", ["1", "3", "5", "auto"])
+def test_drafting_never_changes_the_answer(draft: str, temperature: str) -> None:
+    asked = ["-m", MODEL, "Tell me a story.", "-o", "max_tokens", "40", "-o", "seed", "4"]
+    asked += ["-o", "temperature", temperature]
+    assert ok(*asked, "-o", "draft", draft) == ok(*asked, "-o", "draft", "0")
 
 
 def test_temperature_zero_in_any_spelling() -> None:
@@ -111,7 +112,21 @@ def test_temperature_zero_in_any_spelling() -> None:
         ok("-m", MODEL, "Tell me a joke.", *options)
         for options in ([], ["-o", "temperature", "0"], ["-o", "temperature", "0.0"])
     }
+    for coldest in ("1e-308", "5e-324", "1e-9"):
+        answers.add(ok("-m", MODEL, "Tell me a joke.", "-o", "temperature", coldest))
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("top_p", "1e-300"),
+        ("min_p", "1e-300"),
+        ("temperature", "1e300"),
+    ],
+)
+def test_no_number_is_too_small_or_too_large_to_answer(option: str, value: str) -> None:
+    ok("-m", MODEL, "Hi", "-o", "temperature", "1", "-o", "max_tokens", "4", "-o", option, value)
 
 
 def test_a_seed_repeats_a_sampled_answer() -> None:
@@ -120,6 +135,11 @@ def test_a_seed_repeats_a_sampled_answer() -> None:
 
     assert ask("7") == ask("7")
     assert len({ask(str(seed)) for seed in range(6)}) > 1
+    # The log has the seed of an answer that was given none.
+    drawn = ok("-m", MODEL, "Tell me a joke.", "-o", "temperature", "2")
+    seed = last_log()["response_json"]["seed"]
+    again = ok("-m", MODEL, "Tell me a joke.", "-o", "temperature", "2", "-o", "seed", str(seed))
+    assert again == drawn
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5])

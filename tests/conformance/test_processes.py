@@ -54,6 +54,25 @@ def test_a_conversation_goes_on_in_new_processes(user_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_a_seed_gives_one_answer_in_every_process(user_path: Path) -> None:
+    """Cold and warm, drafted and not; and a seed that was drawn gives its answer again."""
+
+    def answer(*options: str) -> tuple[str, dict]:
+        asked = ("-m", MODEL, TOLD, "-s", SYSTEM, "-o", "temperature", "3", "-o", "top_k", "0")
+        text = llm(*asked, "-o", "max_tokens", "24", *options, LLM_MTPLX_BLAS="off")
+        return text, json.loads(llm("logs", "--json", "-n", "1"))[0]["response_json"]
+
+    drawn, first = answer()
+    assert first["cache"]["restored"] == 0
+    seed = ("-o", "seed", str(first["seed"]))
+    warm, second = answer(*seed, "-o", "draft", "0")
+    assert second["cache"]["source"] == "ssd"
+    cold, third = answer(*seed, "-o", "draft", "3", "-o", "cache", "off")
+    assert third["cache"]["restored"] == 0 < third["mtp"]["drafted"][0]
+    assert drawn == warm == cold
+    assert "Paris" not in drawn, "so hot that no two seeds say the same"
+
+
 @pytest.mark.parametrize("how", ["-n", "logs off", "LLM_MTPLX_CACHE"])
 def test_nothing_is_written_where_nothing_is_logged(user_path: Path, how: str) -> None:
     if how == "logs off":

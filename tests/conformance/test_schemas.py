@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import jsonschema
 import llm
@@ -12,6 +13,7 @@ from benchmarks.schemas import SCHEMAS
 from llm_mtplx.sessions.bank import Bank
 
 from ..dictated import LIMITS, small_model
+from ..folders import edit_json, save_random_model
 from ..llm_command import MODEL, invoke, last_log, ok
 from ..sessions.talk import Talk
 
@@ -103,6 +105,37 @@ def test_an_answer_cut_short_is_an_error() -> None:
     assert result.exit_code == 1 and "Error: The answer reached" in result.stderr
     # What was read and kept before is as it was.
     assert json.loads(ok("-m", MODEL, INTRODUCTION, "--schema", DSL)) == TAMSIN
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (["-o", "max_tokens", "12"], "Raise max_tokens, or limit the schema's strings and arrays"),
+        (
+            ["-o", "thinking", "on", "-o", "max_tokens", "5"],
+            "5 of these tokens are reasoning. Raise max_tokens, set thinking_budget, or turn",
+        ),
+        ([], "It repeats itself (the same 64 tokens "),
+    ],
+    ids=["short", "thinking", "repeats"],
+)
+def test_the_error_names_what_took_the_room(ask: list[str], says: str) -> None:
+    animals = "List three animals", "--schema-multi", "name, age int, bio"
+    result = invoke("-m", MODEL, *animals, *ask)
+    assert result.exit_code == 1
+    assert says in result.stderr
+    assert ("max_tokens" in result.stderr.split("Error: ")[1]) == bool(ask)
+
+
+def test_a_full_context_is_named(tmp_path: Path) -> None:
+    folder = save_random_model(tmp_path / "endless")
+    edit_json(folder / "config.json", lambda c: c["text_config"].update(max_position_embeddings=99))
+    ok("mtplx", "add", str(folder), "-a", "endless")
+    schema = json.dumps({"type": "string"})
+    result = invoke("-m", "endless", "Hello!", "--schema", schema)
+    assert result.exit_code == 1
+    assert "reached the end of the context, 99 tokens, before its JSON was" in result.stderr
+    assert "Shorten the prompt, or start a new conversation" in result.stderr
 
 
 def test_what_cannot_be_used_is_one_line() -> None:

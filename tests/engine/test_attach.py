@@ -73,8 +73,18 @@ def ends_before_its_end() -> Iterator[None]:
     assert ask("status")["engine"]["turns"]["interrupted"] == before + 1
 
 
-def test_the_answer_is_the_same() -> None:
-    assert text(list(on_resident(request()))) == text(list(shared_engine().stream(request())))
+@pytest.mark.parametrize("temperature", [0.0, 0.6, 2.5])
+def test_the_answer_is_the_same(temperature: float) -> None:
+    """There and here, drafted and not."""
+    drawn = list(on_resident(request(temperature=temperature)))
+    seed = drawn[-1].seed
+    assert seed is not None and seed == int(float(seed))
+    for depth in (None, 0, 4):
+        again = request(temperature=temperature, seed=seed, depth=depth)
+        assert text(list(on_resident(again))) == text(drawn)
+        here = list(shared_engine().stream(again))
+        assert text(here) == text(drawn)
+        assert here[-1].seed == seed
 
 
 def test_the_same_on_an_event_loop() -> None:

@@ -16,11 +16,11 @@ from llm_mtplx.engine import draft_lm_head as module
 from llm_mtplx.engine.draft_lm_head import draft_lm_head
 from llm_mtplx.engine.load import LoadedModel, load
 from llm_mtplx.speculative.decoder import Decoder
-from llm_mtplx.speculative.distributions import Candidates, Sampling
-from llm_mtplx.speculative.draws import Draws
+from llm_mtplx.speculative.distributions import Sampling
 
 from ..folders import copy_demo
 from ..forms import rounds
+from ..speculative import reference
 from ..tiny import random_trunk_and_head
 
 PROMPT = [5, 9, 300, 41, 7, 1200, 88, 5, 9, 300, 17, 2]
@@ -70,30 +70,55 @@ def test_drafts_are_read_from_it_and_tokens_are_not(tmp_path: Path, metal: None)
     assert more == sum(a.nbytes for a in packed.head.lm_head.parameters().values())
 
 
-def test_a_draft_is_judged_by_what_it_was_drawn_from() -> None:
-    """The rounded distribution: what is accepted depends on it, see test_acceptance."""
+def test_drafts_are_read_from_the_copy_and_change_no_token() -> None:
     trunk, head = random_trunk_and_head()
     copy = draft_lm_head(trunk, Packing(bits=2, group_size=32))
     assert copy is not None
-    hidden: list[mx.array] = []
+    own, _ = sampled(trunk, head, 2)
+    head.lm_head = copy
+    rough, drafted = sampled(trunk, head, 2)
+    assert rough == own == sampled(trunk, head, 0)[0]
+    assert len(drafted) > 10
+    # Each is the head's choice by the copy, with the noise of its place.
+    for hidden, position, draft in drafted:
+        logits = np.array(copy(hidden)[0].astype(mx.float32))
+        want, gap = reference.chosen(logits, SAMPLING, reference.keys(5, position))
+        assert gap[0] < 1e-5 or draft == want[0]
 
-    class Noting(nn.Module):
-        def __call__(self, rows: mx.array) -> mx.array:
-            hidden.append(rows)
-            return copy(rows)
 
-    head.lm_head = Noting()
-    sampling = Sampling(1.0, top_k=8)
-    decoder = Decoder(trunk, head, sampling, Draws(0))
+SAMPLING = Sampling(1.0, top_k=8)
+
+
+def sampled(trunk, head, depth: int) -> tuple[list[int], list[tuple[mx.array, int, int]]]:
+    """An answer, and the head's hidden row, place and token of each draft."""
+    rows: list[mx.array] = []
+    made: list[tuple[mx.array, int, int]] = []
+
+    class Noting(Decoder):
+        def _draft(self, primary, depth):
+            rows.clear()
+            drafts = super()._draft(primary, depth)
+            places = range(self._next, self._next + len(drafts))
+            made.extend(zip(rows, places, [draft.item() for draft in drafts], strict=True))
+            return drafts
+
+    class Keeping:
+        def __getattr__(self, name):
+            return getattr(head, name)
+
+        def __call__(self, *args):
+            return head(*args)
+
+        def logits(self, hidden, trunk):
+            rows.append(hidden)
+            return head.logits(hidden, trunk)
+
+    decoder = Noting(trunk, Keeping(), SAMPLING, 5)
     list(decoder.prefill(PROMPT[:2]))
-    _, proposals = decoder._draft(decoder.first(), 2)
-    assert len(proposals) == len(hidden) == 2
-    for proposal, rows in zip(proposals, hidden, strict=True):
-        (drawn_from,) = Candidates(copy(rows)[0], sampling).distributions()
-        (own,) = Candidates(trunk.logits(rows)[0], sampling).distributions()
-        assert np.array_equal(proposal.ids, drawn_from.ids)
-        assert np.array_equal(proposal.probs, drawn_from.probs)
-        assert not np.array_equal(proposal.probs, own.probs)
+    ids = [decoder.first()]
+    while len(ids) < 24:
+        ids += decoder.round(depth, 24 - len(ids), lambda token: False).tokens
+    return ids, made
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from llm_mtplx.engine.protocol import Event, Finished, Notice, Reasoning, Reques
 from llm_mtplx.engine.turn import Turn
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 
 from ..dictated import DictatedDecoder, ram_only, small_model
 from ..folders import copy_demo
@@ -111,7 +110,7 @@ def test_a_thinking_budget_ends_the_block_at_any_depth(model, budget: int) -> No
         assert end in (budget, budget + 1)
         assert (finished.reasoning_tokens, finished.output_tokens) == (end, 24)
         lines.append(made)
-        fresh = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+        fresh = Decoder(model.trunk, model.head, Sampling())
         list(fresh.prefill(state.ids))
         assert_equal(named_arrays(state), named_arrays(fresh.state))
     assert lines == [lines[0]] * 4

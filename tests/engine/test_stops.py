@@ -1,5 +1,6 @@
 """Where a stop token or a stop string ends an answer, text, usage and state end together."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -11,7 +12,6 @@ from llm_mtplx.engine.protocol import Event, Finished, Notice, Request, Text
 from llm_mtplx.engine.turn import Turn
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 
 from ..dictated import DictatedDecoder, ram_only, small_model
 from ..speculative.states import assert_equal, named_arrays
@@ -33,7 +33,7 @@ def ids(model: LoadedModel) -> list[int]:
 def fresh(model: LoadedModel):
     @cache
     def prefilled(ids: tuple[int, ...]) -> dict[str, np.ndarray]:
-        decoder = Decoder(model.trunk, model.head, Sampling(), Draws(0))
+        decoder = Decoder(model.trunk, model.head, Sampling())
         list(decoder.prefill(list(ids)))
         return named_arrays(decoder.state)
 
@@ -209,3 +209,57 @@ def cancelled_after(
     finished = turn.run()
     assert finished.finish_reason == "interrupted"
     return turn, finished
+
+
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+
+
+def pinned(turn: Turn) -> tuple[int, int]:
+    """Rounds that can be taken back, and states that are kept of them."""
+    windows = turn.decoder._windows
+    states = [r.states or [r.state_before] for w in windows for r in w.tape.layers]
+    return len(windows), sum(map(len, states)) // max(len(windows[0].tape.layers), 1)
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+@pytest.mark.parametrize(
+    "stop", ["never comes", "x" * 200], ids=["inside a call", "a long stop string"]
+)
+def test_an_undecided_stop_pins_few_states(model, depth: int, stop: str) -> None:
+    """However long a call is being written, or text that a stop string begins with."""
+    text = '<tool_call>\n{"name": "f", "arguments": {"a": "' if stop[0] == "n" else ""
+    dictated = model.tokenizer.encode(text) + model.tokenizer.encode("x" * 199)
+    seen: list[tuple[int, int]] = []
+
+    def cancelled() -> bool:
+        if turn.decoder._windows:
+            seen.append(pinned(turn))
+        return False
+
+    messages = [{"role": "user", "content": "x"}]
+    request = Request("m", MODEL_DIR, messages, temperature=0, depth=depth, stop=(stop,))
+    request = replace(request, template_args={"tools": [TOOL]}, max_tokens=len(dictated))
+    turn = Turn(model, request, ram_only(model), lambda event: None, cancelled)
+    turn.decoder = DictatedDecoder(model, turn.prompt, dictated)
+    turn.run()
+    assert len(seen) > 20
+    windows, states = map(max, zip(*seen, strict=True))
+    assert windows <= 4
+    # One state of each round, and of the latest one a state a row.
+    assert states <= 3 + depth + 1
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+@pytest.mark.parametrize("at", [0, 3, 17, 40])
+def test_a_stop_far_back_in_what_turned_out_to_be_no_call(model, fresh, depth: int, at: int):
+    """The call never ends, so its text is text after all, and the stop string lies rounds ago."""
+    words = [f"{'abcdefgh'[n % 8]}{n}" for n in range(48)]
+    stop = words[at]
+    text = "<tool_call>\n{" + " ".join(words)
+    dictated = [*model.tokenizer.encode(text), *model.eos_ids]
+    turn, _, shown, _ = run(model, dictated, depth, stop=(stop,), template_args={"tools": [TOOL]})
+    assert shown == text[: text.index(stop)].rstrip("\n")
+    turn.keep()
+    kept = turn.prompt + dictated[: whole_tokens(model, dictated, shown)]
+    assert turn.decoder.state.ids == kept
+    assert_equal(named_arrays(turn.decoder.state), fresh(tuple(kept)))

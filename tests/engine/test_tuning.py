@@ -28,8 +28,6 @@ def test_records_are_found_again(tmp_path: Path) -> None:
     assert recorded(folder) == Record(depth=1, costs={0: 1.0, 1: 1.2})
     save(record_key(folder), Measured({0: [10.0], 1: [5.0]}, {0: 1.0, 1: 1.0}))
     assert recorded(folder) == Record(depth=0, costs={0: 1.0, 1: 2.0})
-    save(record_key(folder), MEASURED, adaptive=True)
-    assert recorded(folder).adaptive
 
 
 @pytest.mark.parametrize(
@@ -105,19 +103,17 @@ def test_the_command_measures_saves_and_auto_uses_it(tmp_path: Path, monkeypatch
     assert report["depth"] == record["depth"]
     assert report["costs"] == record["costs"]
     assert record["costs"].keys() == {"0", "2"}
-    assert not record["adaptive"]
-    # Whichever won here: the saved one is what counts.
-    costs = {"0": 1.0, "2": 1.01}
+    # Whichever won here: the saved costs are what counts.
     for at, (saved, drafted) in enumerate(
         (
             ({"depth": 2}, True),
-            ({"depth": 0, "costs": costs}, False),
-            ({"depth": 0, "costs": costs, "adaptive": True}, True),
-            ({"depth": 2, "costs": {"0": 1.0, "2": 9.0}, "adaptive": True}, False),
+            ({"depth": 0}, False),
+            ({"depth": 0, "costs": {"0": 1.0, "2": 1.01}}, True),
+            ({"depth": 2, "costs": {"0": 1.0, "2": 9.0}}, False),
         )
     ):
         os.utime(folder / "config.json", (at, at))  # so that it is loaded anew
-        tuning_path().write_text(json.dumps({record_key(inspect(folder)): {**record, **saved}}))
+        tuning_path().write_text(json.dumps({record_key(inspect(folder)): saved}))
         ok("-m", "demo", "Hello", "-o", "max_tokens", "8", "-o", "draft", "auto")
         mtp = last_log()["response_json"]["mtp"]
         assert any(mtp["drafted"]) == drafted, saved

@@ -183,6 +183,16 @@ def test_a_seed_repeats(oai: openai.OpenAI) -> None:
     assert len(texts) == 1
 
 
+def test_the_coldest_temperature_is_none(oai: openai.OpenAI) -> None:
+    joke = [{"role": "user", "content": "Tell me a joke."}]
+    assert len({said(oai, joke, temperature) for temperature in (0, 1e-308, 1e-9)}) == 1
+
+
+def said(oai: openai.OpenAI, messages: list[dict[str, str]], temperature: float) -> str | None:
+    made = ask(oai, messages, temperature=temperature, max_tokens=20)
+    return made.choices[0].message.content
+
+
 def test_a_prompt_as_it_stands(oai: openai.OpenAI) -> None:
     prompt = "<|im_start|>user\nWhat is the capital of France?<|im_end|>\n<|im_start|>assistant\n"
     options = {"model": MODEL, "prompt": prompt, "temperature": 0, "max_tokens": 20}

@@ -19,7 +19,6 @@ from llm_mtplx.sessions.reasons import Reason
 from llm_mtplx.sessions.session import Checkpoint
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.state import State
 from llm_mtplx.speculative.trunk import Trunk
@@ -396,7 +395,7 @@ IDS = np.random.default_rng(3).integers(0, 64, 600).tolist()
 
 @pytest.fixture(scope="module")
 def prefilled(tiny: Tiny) -> Decoder:
-    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    decoder = Decoder(*tiny, Sampling())
     list(decoder.prefill(IDS[:520]))
     return decoder
 
@@ -407,7 +406,7 @@ def test_states_survive_bit_for_bit(
     tiny: Tiny, tmp_path: Path, position: int, with_head: bool
 ) -> None:
     trunk, head = tiny[0], tiny[1] if with_head else None
-    decoder = Decoder(trunk, head, Sampling(), Draws(0))
+    decoder = Decoder(trunk, head, Sampling())
     list(decoder.prefill(IDS[:position]))
     store = ColdStore(tmp_path)
     save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
@@ -422,7 +421,7 @@ def test_states_survive_bit_for_bit(
     assert_equal(named_arrays(state), named_arrays(decoder.state))
 
     # And it goes on as the original does.
-    other = Decoder(trunk, head, Sampling(), Draws(0), state=state)
+    other = Decoder(trunk, head, Sampling(), state=state)
     for each in (decoder, other):
         list(each.prefill(IDS[position : position + 3]))
     assert_equal(named_arrays(other.state), named_arrays(decoder.state))
@@ -436,7 +435,7 @@ def test_lines_that_part_near_the_edge_of_a_block(
     """Never the state of ids that are not the prompt's, however few differ."""
     trunk, head = tiny
     store = ColdStore(tmp_path)
-    early = Decoder(trunk, head, Sampling(), Draws(0))
+    early = Decoder(trunk, head, Sampling())
     list(early.prefill(IDS[:200]))
     at_200 = named_arrays(early.state)
     save_line(store, "f", early.state, Checkpoint.of(early.state), "c")
@@ -454,7 +453,7 @@ def test_lines_that_part_near_the_edge_of_a_block(
 
 def test_a_turn_writes_only_what_is_new(tiny: Tiny, tmp_path: Path) -> None:
     trunk, head = tiny
-    decoder = Decoder(trunk, head, Sampling(), Draws(0))
+    decoder = Decoder(trunk, head, Sampling())
     store = ColdStore(tmp_path)
     list(decoder.prefill(IDS[:300]))
     save_line(store, "f", decoder.state, Checkpoint.of(decoder.state), "c")
@@ -498,7 +497,7 @@ def test_more_than_the_queue_holds_is_written_over_several_turns(
 def test_saving_keeps_no_view_of_what_goes_on_being_written(tiny: Tiny, tmp_path: Path) -> None:
     """The saved rows are those of the moment of saving."""
     trunk, head = tiny
-    decoder = Decoder(trunk, head, Sampling(), Draws(0))
+    decoder = Decoder(trunk, head, Sampling())
     list(decoder.prefill(IDS[:100]))
     before = named_arrays(decoder.state)
     started = []

@@ -17,7 +17,6 @@ import numpy as np  # noqa: E402
 from llm_mtplx.engine.facts import blas  # noqa: E402
 from llm_mtplx.speculative.decoder import Decoder  # noqa: E402
 from llm_mtplx.speculative.distributions import Sampling  # noqa: E402
-from llm_mtplx.speculative.draws import Draws  # noqa: E402
 
 from ..tiny import random_trunk_and_head  # noqa: E402
 from .test_rounds import (  # noqa: E402
@@ -63,7 +62,7 @@ def first_difference(ids: list[int], oracle: list[int]) -> int | None:
 
 
 def top_gap(tiny, prefix: list[int]) -> float:
-    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    decoder = Decoder(*tiny, Sampling())
     list(decoder.prefill(prefix))
     logits = tiny[0].logits(decoder.state.hidden)[0, 0]
     best = np.sort(np.array(logits.astype(mx.float32)))

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from llm_mtplx.speculative import adaptive
 from llm_mtplx.speculative.adaptive import REST, AdaptiveDepth
-from llm_mtplx.speculative.distributions import Distribution
 from llm_mtplx.speculative.state import MAX_WAITING
 
 from .states import assert_equal
@@ -124,7 +123,7 @@ def test_the_last_plain_round_is_known(costs: dict, shares: list[float]) -> None
 class Stretches(ScriptedDecoder):
     """First drafts are wrong for some tokens, then right for some, in turn."""
 
-    def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
+    def _draft(self, primary: int, depth: int) -> list[mx.array]:
         self.wrong_at = 0 if self.state.position // 12 % 2 else None
         return super()._draft(primary, depth)
 

@@ -9,7 +9,6 @@ import pytest
 from llm_mtplx.engine.load import load
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.recurrent import Tape
 
 from ..forms import save_raw
@@ -71,7 +70,7 @@ def test_every_round_leaves_the_plain_state(
 def test_the_real_head_and_plain_give_the_same_ids(
     model: Tiny, oracle: list[int], depth: int
 ) -> None:
-    decoder = Decoder(*model, Sampling(), Draws(0))
+    decoder = Decoder(*model, Sampling())
     assert PROMPT + generate(decoder, PROMPT, LENGTH, depth) == oracle[: len(PROMPT) + LENGTH]
 
 
@@ -95,7 +94,7 @@ def test_cut_back_to_every_row(model: Tiny, replay: bool, monkeypatch) -> None:
 def test_many_rows_at_once_leave_the_state_of_single_rows(model: Tiny) -> None:
     """From 64 routed rows on mlx-lm sorts them by expert."""
     ids = [int(i) for i in np.random.default_rng(2).integers(0, 2000, 70)]
-    singly = Decoder(*model, Sampling(), Draws(0))
+    singly = Decoder(*model, Sampling())
     for token in ids:
         list(singly.prefill([token]))
     assert_equal(named_arrays(singly.state), prefilled(model, ids))

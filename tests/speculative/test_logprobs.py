@@ -6,7 +6,6 @@ import pytest
 
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.logprobs import Logprobs
 from llm_mtplx.speculative.masks import Masks
 from llm_mtplx.speculative.penalties import Penalties, PenaltySettings
@@ -34,7 +33,7 @@ def test_they_are_the_trunks_own(tiny: Tiny, depth: int, top: int, shaped: bool)
     decoder = Decoder(
         *tiny,
         Sampling(1.2, top_k=12) if shaped else Sampling(),
-        Draws(3),
+        3,
         Penalties(PenaltySettings(repetition=1.3, presence=0.4), PROMPT) if shaped else None,
         masks=Masks(Strides()) if shaped else None,
         logprobs=told,
@@ -56,7 +55,7 @@ def test_they_are_the_trunks_own(tiny: Tiny, depth: int, top: int, shaped: bool)
 
 def test_what_was_given_has_none(tiny: Tiny) -> None:
     told = Logprobs(1)
-    decoder = Decoder(*tiny, Sampling(), Draws(0), logprobs=told)
+    decoder = Decoder(*tiny, Sampling(), logprobs=told)
     list(decoder.prefill(PROMPT))
     ids = [decoder.first()]
     decoder.force([5, 6])
@@ -64,3 +63,21 @@ def test_what_was_given_has_none(tiny: Tiny) -> None:
     assert [at is None for at in told.emitted[:4]] == [False, True, True, False]
     assert len(told.emitted) == len(ids)
     np.testing.assert_allclose(told.emitted[3].logprob, plain(tiny, ids)[3][ids[3]], **CLOSE)
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(1.0), Sampling(0.7, 20, 0.9)])
+@pytest.mark.parametrize("ruled", [False, True])
+def test_the_next_forward_begins_before_a_token_is_read(
+    tiny: Tiny, sampling: Sampling, ruled: bool
+) -> None:
+    """Sampled or not, penalized, and with log-probabilities; but rules must know the token."""
+    penalties = Penalties(PenaltySettings(repetition=1.3, presence=0.4), PROMPT)
+    masks = Masks(Strides()) if ruled else None
+    decoder = Decoder(*tiny, sampling, 3, penalties, masks=masks, logprobs=Logprobs(2))
+    list(decoder.prefill(PROMPT))
+    decoder.first()
+    for _ in range(3):
+        decoder.round(0, 2, never)
+        assert (decoder._ahead is not None) == (not ruled)
+    decoder.round(0, 1, never)
+    assert decoder._ahead is None

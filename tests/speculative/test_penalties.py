@@ -6,7 +6,6 @@ import pytest
 
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.draws import Draws
 from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.penalties import Penalties, PenaltySettings
 from llm_mtplx.speculative.trunk import Trunk
@@ -67,11 +66,11 @@ def test_off_changes_and_counts_nothing() -> None:
 def test_drafting_gives_the_ids_of_plain_decoding(tiny: Tiny, settings: PenaltySettings) -> None:
     def ids(depth: int) -> list[int]:
         penalties = Penalties(settings, PROMPT)
-        decoder = Decoder(*tiny, Sampling(), Draws(0), penalties)
+        decoder = Decoder(*tiny, Sampling(), penalties=penalties)
         return generate(decoder, PROMPT, 24, depth)
 
     plain = ids(0)
-    unpenalized = generate(Decoder(*tiny, Sampling(), Draws(0)), PROMPT, 24, depth=0)
+    unpenalized = generate(Decoder(*tiny, Sampling()), PROMPT, 24, depth=0)
     assert plain != unpenalized
     for depth in (1, 3, 5):
         assert ids(depth) == plain
@@ -89,5 +88,5 @@ def reference(trunk: Trunk, settings: PenaltySettings, length: int) -> list[int]
 
 def test_plain_decoding_with_penalties_is_the_written_rule(tiny: Tiny) -> None:
     penalties = Penalties(ALL, PROMPT)
-    decoder = Decoder(*tiny, Sampling(), Draws(0), penalties)
+    decoder = Decoder(*tiny, Sampling(), penalties=penalties)
     assert generate(decoder, PROMPT, 16, depth=0) == reference(tiny[0], ALL, 16)

@@ -9,8 +9,7 @@ from mlx_lm.generate import generate_step
 
 from llm_mtplx.errors import EngineError
 from llm_mtplx.speculative.decoder import Decoder
-from llm_mtplx.speculative.distributions import Distribution, Sampling
-from llm_mtplx.speculative.draws import Draws
+from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.state import State
 from llm_mtplx.speculative.trunk import Trunk
@@ -29,17 +28,17 @@ class ScriptedDecoder(Decoder):
     """Drafts the trunk's own next tokens, wrong at one position of each draft (or nowhere)."""
 
     def __init__(self, tiny: Tiny, oracle: list[int], wrong_at: int | None) -> None:
-        super().__init__(*tiny, Sampling(), Draws(0))
+        super().__init__(*tiny, Sampling())
         self.oracle = oracle
         self.wrong_at = wrong_at
 
-    def _draft(self, primary: int, depth: int) -> tuple[list[mx.array], list[Distribution]]:
-        drafts, proposals = super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int) -> list[mx.array]:
+        drafts = super()._draft(primary, depth)
         at = self.state.position + 1
         right = self.oracle[at : at + len(drafts)]
         if self.wrong_at is not None and self.wrong_at < len(right):
             right[self.wrong_at] = (right[self.wrong_at] + 1) % VOCABULARY
-        return [mx.array([token], dtype=mx.uint32) for token in right], proposals
+        return [mx.array([token], dtype=mx.uint32) for token in right]
 
 
 def never(token: int) -> bool:
@@ -77,7 +76,7 @@ def fresh(tiny: Tiny, oracle: list[int]):
 
 
 def prefilled(tiny: Tiny, ids: list[int]) -> dict[str, np.ndarray]:
-    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    decoder = Decoder(*tiny, Sampling())
     list(decoder.prefill(ids))
     return named_arrays(decoder.state)
 
@@ -116,7 +115,7 @@ def test_every_accepted_length_leaves_the_plain_state(
 def test_real_head_and_plain_give_the_same_ids(
     tiny: Tiny, oracle: list[int], fresh, depth: int
 ) -> None:
-    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    decoder = Decoder(*tiny, Sampling())
     ids = generate(decoder, PROMPT, LENGTH, depth)
     assert PROMPT + ids == oracle[: len(PROMPT) + LENGTH]
     decoder.settle()
@@ -126,7 +125,7 @@ def test_real_head_and_plain_give_the_same_ids(
 
 def test_every_plain_round_leaves_the_plain_state(tiny: Tiny, oracle: list[int], fresh) -> None:
     """Although the next forward has begun by then."""
-    decoder = Decoder(*tiny, Sampling(), Draws(0))
+    decoder = Decoder(*tiny, Sampling())
     list(decoder.prefill(PROMPT))
     ids = [decoder.first()]
     for number in range(12):
@@ -139,7 +138,7 @@ def test_every_plain_round_leaves_the_plain_state(tiny: Tiny, oracle: list[int],
 
 
 def test_without_a_head(tiny: Tiny, oracle: list[int]) -> None:
-    decoder = Decoder(tiny[0], None, Sampling(), Draws(0))
+    decoder = Decoder(tiny[0], None, Sampling())
     ids = generate(decoder, PROMPT, LENGTH, depth=3)
     assert PROMPT + ids == oracle[: len(PROMPT) + LENGTH]
     decoder.settle()
@@ -191,31 +190,11 @@ def test_prefill_is_the_same_in_any_chunks(tiny: Tiny, fresh, oracle, chunk, mon
     assert_equal(prefilled(tiny, oracle[:20]), fresh(20))
 
 
-def test_sampled_ids_do_not_touch_the_greedy_path_and_repeat_with_the_seed(tiny: Tiny) -> None:
-    def sampled(seed: int) -> list[int]:
-        decoder = Decoder(*tiny, Sampling(temperature=1.0, top_k=20, top_p=0.9), Draws(seed))
-        return generate(decoder, PROMPT, 16, depth=2)
-
-    assert sampled(1) == sampled(1)
-    assert len({tuple(sampled(seed)) for seed in range(4)}) > 1
-
-
-def test_greedy_decoding_decides_nothing_by_chance(tiny: Tiny) -> None:
-    class NoDraws(Draws):
-        def accepts(self, target: float, proposal: float) -> bool:
-            raise AssertionError("the random path was entered")
-
-        def pick(self, distribution: Distribution) -> int:
-            raise AssertionError("the random path was entered")
-
-    generate(Decoder(*tiny, Sampling(temperature=0.0), NoDraws(5)), PROMPT, 16, depth=3)
-
-
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_not_finite_are_an_error(temperature: float) -> None:
     trunk, head = random_trunk_and_head()
     trunk.model.language_model.model.norm.weight *= float("nan")
-    decoder = Decoder(trunk, head, Sampling(temperature), Draws(0))
+    decoder = Decoder(trunk, head, Sampling(temperature))
     list(decoder.prefill(PROMPT))
     with pytest.raises(EngineError, match="not finite"):
         decoder.first()

@@ -43,7 +43,13 @@ def export(model: DemoModel, tokenizer: Tokenizer, folder: Path) -> None:
     pad = demo_tokenizer.control_id(tokenizer, "<|endoftext|>")
     config = hf_config(model.shape, eos, pad)
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
-    generation = {"do_sample": False, "eos_token_id": [eos, pad], "pad_token_id": pad}
+    # So small a model may not find an end: no answer that it has needs more.
+    generation = {
+        "do_sample": False,
+        "eos_token_id": [eos, pad],
+        "max_new_tokens": 1024,
+        "pad_token_id": pad,
+    }
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
     part = folder / "model.safetensors.part"
     save_file(tensors(model), part, metadata={"format": "pt"})

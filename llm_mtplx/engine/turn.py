@@ -13,6 +13,7 @@ from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
 from ..chat.effort import as_the_family
 from ..chat.history import OwnIds, encode_history
+from ..chat.length import least_tokens
 from ..chat.pieces import Call, Part, Placed, Unread
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, names_of
@@ -91,6 +92,11 @@ class Turn:
             request.conversation, request.pointer, request.cache
         )
         self._text = request.prompt or tokenizer.render(request.messages, request.template_args)
+        # Before it is encoded, for which a text that cannot fit takes minutes.
+        least = least_tokens(
+            self._text, tokenizer.encode, tokenizer.longest, model.context_window - 1
+        )
+        resolve_room(model, request, least)
         own: list[OwnIds] = []
         self.prompt = self._encode(self._text, own)
         self._room = resolve_room(model, request, len(self.prompt))

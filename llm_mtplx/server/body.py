@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 
 from .errors import ApiError
-from .guard import MAX_BODY
+from .intake import apart, received
 
 
 class Body(BaseModel):
@@ -22,14 +22,14 @@ B = TypeVar("B", bound=Body)
 
 async def read(request: Request, kind: type[B], ignored: Collection[str]) -> B:
     """The body as ``kind``, without the fields in ``ignored`` and those that are null."""
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > MAX_BODY:
-            raise ApiError(413, f"The request is larger than {MAX_BODY:,} bytes.")
+    raw = await received(request)
+    return await apart(_read, raw, kind, ignored)
+
+
+def _read(raw: bytes, kind: type[B], ignored: Collection[str]) -> B:
     fields = {
         name: _without_nulls(name, value)
-        for name, value in _object(bytes(raw)).items()
+        for name, value in _object(raw).items()
         if value is not None and name not in ignored
     }
     try:

@@ -18,6 +18,7 @@ from .body import Body, read
 from .content import Content, system_first
 from .errors import ApiError, of_turn, openai_shape
 from .gateway import Answer, Gateway, hint
+from .intake import apart
 from .logprobs import of_chat
 from .sampling import (
     Effort,
@@ -121,10 +122,11 @@ class ChatCompletion(Sampling):
 
 async def chat_completions(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, ChatCompletion, IGNORED)
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
-    live = gateway.begin(http, request_of(body, entry), named)
+    live = gateway.begin(http, await apart(request_of, body, entry), named)
     return await live.answer(_About(entry, body), body.stream)
 
 

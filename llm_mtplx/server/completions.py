@@ -38,6 +38,7 @@ class Completion(Sampling):
 
 async def completions(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, Completion, IGNORED)
     entry = gateway.entry(body.model)
     request = Request(

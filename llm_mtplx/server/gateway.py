@@ -69,8 +69,8 @@ class Gateway:
             code="model_not_found",
         )
 
-    def begin(self, http: HttpRequest, request: Request, hint: str | None) -> "Live":
-        """Queue a turn. ``hint`` names its conversation where the client has said it."""
+    def check_room(self) -> None:
+        """Also before a body is read: nothing is done for who cannot be answered."""
         if self.engine.waiting >= self._max_waiting:
             raise ApiError(
                 429,
@@ -78,6 +78,10 @@ class Gateway:
                 code="queue_full",
                 headers={"Retry-After": str(self._retry_after())},
             )
+
+    def begin(self, http: HttpRequest, request: Request, hint: str | None) -> "Live":
+        """Queue a turn. ``hint`` names its conversation where the client has said it."""
+        self.check_room()
         salt = http.scope["state"]["salt"]
         host = http.client.host if http.client else ""
         request = replace(

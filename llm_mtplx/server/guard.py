@@ -1,7 +1,9 @@
 """Who may ask: checked before any route, for every one of them."""
 
+import asyncio
 import base64
 import ipaddress
+import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -10,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from . import errors
 from .errors import ApiError
+from .guesses import Guesses
 from .keys import matching, salt
 
 MAX_BODY = 64 << 20  # bytes
@@ -26,6 +29,7 @@ class Guard:
         self._app = app
         self._keys = keys
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
+        self._guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -37,6 +41,8 @@ class Guard:
         try:
             scope.setdefault("state", {})["salt"] = self._check(Headers(scope=scope))
         except ApiError as error:
+            if error.status == 401 and _offered(Headers(scope=scope)):
+                error = await self._slowed(scope, error)
             await errors.response(scope["path"], error)(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -56,6 +62,17 @@ class Guard:
         if length.isdigit() and int(length) > MAX_BODY:
             raise ApiError(413, f"The request is larger than {MAX_BODY:,} bytes.")
         return key
+
+    async def _slowed(self, scope: Scope, error: ApiError) -> ApiError:
+        """A wrong key is answered late; a right one never is, whoever else guesses."""
+        client = scope.get("client")
+        delay = self._guesses.delay(client[0] if client else "", time.monotonic())
+        if delay is None:
+            wait = {"Retry-After": str(round(self._guesses.LONGEST_S))}
+            return ApiError(429, "Too many wrong API keys.", headers=wait)
+        if delay:
+            await asyncio.sleep(delay)
+        return error
 
     def _is_ours(self, host: str) -> bool:
         try:

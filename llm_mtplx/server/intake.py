@@ -9,13 +9,14 @@ from typing import ParamSpec, TypeVar
 from starlette.requests import Request
 
 from ..catalog.architecture import text_config
-from ..catalog.entries import list_entries
+from ..catalog.entries import Entry, list_entries
 from ..errors import MtplxError
 from .errors import ApiError
 from .guard import MAX_BODY
 
 ALWAYS = 4 << 20  # bytes that are read for every model
 BYTES_PER_TOKEN = 32  # markup and escapes included, and reasoning that templates leave out
+DEFAULT_WINDOW = 262_144  # tokens, of a model that does not say
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -57,5 +58,15 @@ def _check(size: int, limit: int) -> None:
 
 
 def _limit() -> int:
-    windows = [_window(entry.path) for entry in list_entries()[0] if _is_there(entry)]
-    return min(max(ALWAYS, BYTES_PER_TOKEN * max(windows, default=0)), MAX_BODY)
+    window = max(_window(entry) for entry in list_entries()[0])
+    return min(max(ALWAYS, BYTES_PER_TOKEN * window), MAX_BODY)
+
+
+def _window(entry: Entry) -> int:
+    """Tokens of context at most; 0 for a model that is not here."""
+    try:
+        config = json.loads((entry.path / "config.json").read_bytes())
+        window = text_config(config).get("max_position_embeddings", DEFAULT_WINDOW)
+    except (MtplxError, OSError, ValueError, AttributeError, RecursionError):
+        return 0
+    return window if isinstance(window, int) else DEFAULT_WINDOW

@@ -19,6 +19,7 @@ from .body import Body, read
 from .content import Content
 from .errors import ApiError, anthropic_shape, of_turn
 from .gateway import Answer, Gateway, hint
+from .intake import apart
 from .sampling import Sampling
 from .sse import frame
 from .usage import ANTHROPIC_STOP, anthropic_usage
@@ -151,12 +152,14 @@ class CountTokens(Prompt):
 
 async def messages(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, CreateMessage, IGNORED)
     if body.thread is not None:
         why = "Threads are not supported: send the whole history without 'thread'."
         raise ApiError(400, why, param="thread", details=NO_THREADS)
     entry = gateway.entry(body.model)
-    request = request_of(body, entry, body.max_tokens, tuple(body.stop_sequences))
+    stop = tuple(body.stop_sequences)
+    request = await apart(request_of, body, entry, body.max_tokens, stop)
     live = gateway.begin(http, request, hint(http, None, body.metadata.user_id))
     answer = await live.answer(_About(entry.model_id), body.stream)
     return tools.name_ignored(answer, body.all_tools)
@@ -165,7 +168,7 @@ async def messages(http: HttpRequest) -> Response:
 async def count(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
     body = await read(http, CountTokens, IGNORED)
-    request = request_of(body, gateway.entry(body.model))
+    request = await apart(request_of, body, gateway.entry(body.model))
     try:
         tokens = await asyncio.to_thread(count_tokens, request)
     except MtplxError as error:

@@ -13,6 +13,7 @@ from .body import Body, read
 from .content import Content, system_first
 from .errors import ApiError
 from .gateway import Gateway, hint
+from .intake import apart
 from .response_frames import Items
 from .sampling import Effort, Sampling, level, template_thinking
 from .structured import JsonFormat, JsonObject, PlainText, schema_of
@@ -132,10 +133,11 @@ class CreateResponse(Sampling):
 
 async def responses(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, CreateResponse, IGNORED)
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
-    live = gateway.begin(http, request_of(body, entry), named)
+    live = gateway.begin(http, await apart(request_of, body, entry), named)
     answer = await live.answer(Items(_head(entry, body)), body.stream)
     return tools.name_ignored(answer, body.all_tools)
 

@@ -129,6 +129,7 @@ class Engine:
         if self._stopping:  # since the question above
             job.stop()
         self._put(lambda: self._serve(job), client)
+        self.observer.pace.waits(time.monotonic(), self.waiting)
         return job
 
     def _put(self, task: Callable[[], object], client: str = "") -> None:
@@ -194,6 +195,7 @@ class Engine:
     def _serve(self, job: Job) -> None:
         self._current = job
         self._jobs.discard(job)
+        self.observer.pace.waits(time.monotonic(), self.waiting)
         if self._closed or job.cancelled:
             job.sink(Failed(EngineError("The answer was stopped before it began.")))
         else:

@@ -14,7 +14,7 @@ from ..chat.decode import AnswerDecoder
 from ..chat.effort import as_the_family
 from ..chat.history import OwnIds, encode_history
 from ..chat.length import least_tokens
-from ..chat.pieces import Call, Part, Placed, Unread
+from ..chat.pieces import Call, CallPart, Part, Placed, Unread
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
@@ -48,6 +48,7 @@ from .protocol import (
     Text,
     Token,
     ToolCall,
+    ToolCallPart,
 )
 from .sequel import Sequel
 from .structured import check_complete, masks_for, rules_for
@@ -383,6 +384,8 @@ class Turn:
         for part in parts:
             if isinstance(part, Call):
                 self._emit(ToolCall(part.name, part.arguments))
+            elif isinstance(part, CallPart):
+                self._emit(ToolCallPart(part.name, part.text, part.begins))
             elif isinstance(part, Unread):
                 self._emit(Notice(f"a tool call could not be read and stays text: {part.reason}."))
             elif part.kind == "reasoning":

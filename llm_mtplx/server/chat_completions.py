@@ -1,6 +1,5 @@
 """POST /v1/chat/completions"""
 
-import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -11,7 +10,16 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ..catalog.entries import Entry
-from ..engine.protocol import Event, Finished, Reasoning, Request, Text, Token, ToolCall
+from ..engine.protocol import (
+    Event,
+    Finished,
+    Reasoning,
+    Request,
+    Text,
+    Token,
+    ToolCall,
+    ToolCallPart,
+)
 from ..errors import MtplxError
 from . import tools
 from .body import Body, read
@@ -31,7 +39,7 @@ from .sampling import (
 )
 from .sse import ALIVE, DONE, frame
 from .structured import JsonObject, JsonSchema, PlainText, schema_of
-from .tools import Called, Tool, arguments
+from .tools import Called, Tool, arguments, dumped
 from .usage import OPENAI_FINISH, openai_usage
 
 # They change nothing here.
@@ -207,7 +215,9 @@ class _About:
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
         if answer.calls:
-            message["tool_calls"] = [_call(call) for call in answer.calls]
+            message["tool_calls"] = [
+                _call(call.name, dumped(call.arguments)) for call in answer.calls
+            ]
         else:
             message["content"] = answer.text
         finish = OPENAI_FINISH[answer.finished.finish_reason]
@@ -223,6 +233,7 @@ class _About:
     async def frames(self, events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, None]:
         yield self._chunk({"role": "assistant", "content": ""})
         calls = 0
+        sent: str | None = None  # what is sent of the arguments of the one that is being written
         try:
             async for event in events:
                 if event is None:
@@ -231,9 +242,21 @@ class _About:
                     yield self._chunk({"content": event.text}, tokens=event.tokens)
                 elif isinstance(event, Reasoning):
                     yield self._chunk({"reasoning_content": event.text})
+                elif isinstance(event, ToolCallPart):
+                    if event.begins:
+                        calls += sent is not None
+                        told = _call(event.name, event.text)
+                    else:
+                        told = {"function": {"arguments": event.text}}
+                    sent = event.text if event.begins else (sent or "") + event.text
+                    yield self._chunk({"tool_calls": [{"index": calls, **told}]})
                 elif isinstance(event, ToolCall):
-                    yield self._chunk({"tool_calls": [{"index": calls, **_call(event)}]})
-                    calls += 1
+                    given = dumped(event.arguments)
+                    told = _call(event.name, given)
+                    if sent is not None:
+                        told = {"function": {"arguments": given.removeprefix(sent)}}
+                    yield self._chunk({"tool_calls": [{"index": calls, **told}]})
+                    calls, sent = calls + 1, None
                 elif isinstance(event, Finished):
                     yield self._chunk({}, OPENAI_FINISH[event.finish_reason])
                     if self._with_usage:
@@ -257,9 +280,6 @@ class _About:
         return frame({**self._head, "object": "chat.completion.chunk", **content})
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    function = {
-        "name": call.name,
-        "arguments": json.dumps(call.arguments, ensure_ascii=False),
-    }
+def _call(name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}

@@ -98,6 +98,11 @@ def arguments(text: str, where: str) -> dict[str, Any]:
     return found
 
 
+def dumped(arguments: dict[str, Any]) -> str:
+    """As the parts of a call that is being written are, in a row."""
+    return json.dumps(arguments, ensure_ascii=False)
+
+
 def answer(
     text: str, reasoning: str, calls: Iterable[tuple[str, dict[str, Any]]]
 ) -> dict[str, Any]:

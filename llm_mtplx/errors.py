@@ -35,5 +35,9 @@ class EngineError(MtplxError):
     """The engine could not finish a turn."""
 
 
+class Interrupted(EngineError):
+    """A turn was cut off because its engine is stopping."""
+
+
 class TimedOut(EngineError):
     """A turn was not over within the time it had."""

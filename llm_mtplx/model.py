@@ -24,7 +24,15 @@ from .progress import ProgressLine, notice
 from .settings import is_logging
 
 if TYPE_CHECKING:
-    from .engine.protocol import Event, Finished, Progress, Request, Restored, ToolCall
+    from .engine.protocol import (
+        Event,
+        Finished,
+        Progress,
+        Request,
+        Restored,
+        ToolCall,
+        ToolCallPart,
+    )
 
 
 METADATA = "mtplx"  # our key in a part's provider_metadata
@@ -218,9 +226,19 @@ class _Reply:
         self._restored: Restored | None = None
         self._said_text = False
         self._last_call: str | None = None
+        self._writing: str | None = None  # arguments sent of the call that is being written
 
     def take(self, event: "Event") -> Iterator[StreamEvent]:
-        from .engine.protocol import Finished, Notice, Progress, Reasoning, Restored, Text, ToolCall
+        from .engine.protocol import (
+            Finished,
+            Notice,
+            Progress,
+            Reasoning,
+            Restored,
+            Text,
+            ToolCall,
+            ToolCallPart,
+        )
 
         if isinstance(event, Progress):
             self._progress.show(progress_words(event, self._restored))
@@ -236,6 +254,8 @@ class _Reply:
             yield StreamEvent("text", event.text)
         elif isinstance(event, Reasoning):
             yield StreamEvent("reasoning", event.text)
+        elif isinstance(event, ToolCallPart):
+            yield from self._call_part(event)
         elif isinstance(event, ToolCall):
             yield from self._call(event)
         elif isinstance(event, Notice):
@@ -245,12 +265,28 @@ class _Reply:
                 yield self._pointer_event({METADATA: {"kv": event.pointer}})
             _record(event, self._response)
 
-    def _call(self, call: "ToolCall") -> Iterator[StreamEvent]:
+    def _call_part(self, part: "ToolCallPart") -> Iterator[StreamEvent]:
+        if part.begins:
+            yield from self._begin_call(part.name)
+            self._writing = ""
+        self._writing = (self._writing or "") + part.text
+        yield self._call_args(part.text)
+
+    def _begin_call(self, name: str) -> Iterator[StreamEvent]:
         # llm runs what was added and logs what was streamed; the id says that both are one.
-        self._last_call = call_id = f"tc_{str(monotonic_ulid()).lower()}"
-        yield StreamEvent("tool_call_name", call.name, tool_call_id=call_id)
+        self._last_call = f"tc_{str(monotonic_ulid()).lower()}"
+        yield StreamEvent("tool_call_name", name, tool_call_id=self._last_call)
+
+    def _call_args(self, text: str) -> StreamEvent:
+        return StreamEvent("tool_call_args", text, tool_call_id=self._last_call)
+
+    def _call(self, call: "ToolCall") -> Iterator[StreamEvent]:
         arguments = json.dumps(call.arguments, ensure_ascii=False)
-        yield StreamEvent("tool_call_args", arguments, tool_call_id=call_id)
+        if self._writing is None:
+            yield from self._begin_call(call.name)
+        yield self._call_args(arguments.removeprefix(self._writing or ""))
+        self._writing = None
+        call_id = self._last_call
         self._response.add_tool_call(llm.ToolCall(call.name, call.arguments, call_id))
 
     def _pointer_event(self, metadata: dict[str, Any]) -> StreamEvent:

@@ -134,6 +134,9 @@ class Answer:
         for segment in segments:
             if self.stopped:
                 break
+            # With stop strings text may be held back that stands before the call.
+            if segment.part is not None and self._scanner is None:
+                passed.append(segment.part)
             if segment.problem is not None:
                 passed.append(Unread(segment.problem))
             if segment.text:

@@ -71,13 +71,23 @@ def _read_json(body: str, tools: Sequence[Mapping[str, Any]]) -> Call:
 
 def _load(text: str) -> Any:
     try:
-        return json.loads(text, strict=False)
+        return json.loads(text, strict=False, object_pairs_hook=_each_once)
     except RecursionError:
         raise Malformed("its arguments are nested too deeply") from None
     except ValueError as error:
         if "Unterminated string" in str(error):
             raise Unfinished from None
         raise Malformed("its arguments are not valid JSON") from None
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """What was sent of the first of two values cannot be taken back."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise Malformed(f"it gives {key!r} twice")
+        found[key] = value
+    return found
 
 
 def _object(value: Any) -> dict[str, Any]:

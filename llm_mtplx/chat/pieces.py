@@ -30,13 +30,22 @@ class Call:
 
 
 @dataclass(frozen=True)
+class CallPart:
+    """A piece of a call's arguments, as JSON, before the call is complete."""
+
+    name: str
+    text: str
+    begins: bool  # whether it is the first of its call
+
+
+@dataclass(frozen=True)
 class Unread:
     """The text that follows looks like a tool call; why it is none."""
 
     reason: str
 
 
-Part = Piece | Call | Unread
+Part = Piece | Call | CallPart | Unread
 
 
 def merged(parts: list[Part]) -> list[Part]:

@@ -18,6 +18,8 @@ from transformers import PreTrainedTokenizerFast
 
 Message = dict[str, Any]
 
+LONG = 1 << 14  # characters; encoding longer texts lets other threads of this process run
+
 
 class ChatTokenizer:
     """Renders conversations with the model's template and encodes them with its tokenizer.json.
@@ -44,6 +46,7 @@ class ChatTokenizer:
         self.message_start = self._encoder.token_to_id("<|im_start|>")
         self.message_end = self._encoder.token_to_id("<|im_end|>")
         self.token_bytes = token_bytes(self._encoder)
+        self.longest = max(map(len, self.token_bytes))  # bytes of a token
         self.added_ids = sorted(self._encoder.get_added_tokens_decoder())
 
     def render(
@@ -65,6 +68,9 @@ class ChatTokenizer:
         return text
 
     def encode(self, text: str) -> list[int]:
+        if len(text) > LONG:
+            (whole,) = self._encoder.encode_batch_fast([text], add_special_tokens=False)
+            return list(whole.ids)
         ids: list[int] = self._encoder.encode(text, add_special_tokens=False).ids
         return ids
 

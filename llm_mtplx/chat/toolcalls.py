@@ -12,7 +12,8 @@ from typing import Any
 import regex
 
 from .calls import Malformed, Unfinished, read_call
-from .pieces import Call
+from .partial import PartialCall
+from .pieces import Call, CallPart
 
 # A tag alone is not yet a call: models also talk about tags.
 _OPENER = regex.compile(r"<tool_call>\s*(?:<function[=\s]|\{)")
@@ -33,6 +34,7 @@ class Segment:
     raw: str
     text: str = ""
     call: Call | None = None
+    part: CallPart | None = None  # what is certain of a call that goes on
     problem: str | None = None  # why the text that begins here is no call
 
 
@@ -46,6 +48,7 @@ class ToolCallScanner:
         self._tools = tools
         self._held = ""  # text that may be the beginning of a call, or is inside one
         self._in_call = False
+        self._partial = PartialCall(tools)
         self._searched = 0  # how much of it holds no end of the call
         self._newlines = ""  # at the end of the text so far
         self._after_call = False
@@ -86,6 +89,7 @@ class ToolCallScanner:
         if found.partial:
             return False
         self._in_call, self._searched = True, 0
+        self._partial = PartialCall(self._tools)
         return True
 
     def _find_end(self, segments: list[Segment], final: bool) -> bool:
@@ -106,6 +110,9 @@ class ToolCallScanner:
         if problem or final:
             self._salvage(segments, problem or "it has no end")
             return True
+        part = self._partial.read(self._held)
+        if part is not None:
+            segments.append(Segment("", part=part))
         return False
 
     def _salvage(self, segments: list[Segment], problem: str) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import EngineError, MtplxError
+from ..errors import EngineError, Interrupted, MtplxError
 from .blas import preload
 from .fair import FairQueue
 from .observe import Observer
@@ -51,6 +51,7 @@ class Engine:
         self._current: Job | None = None
         self._ahead: deque[Ahead] = deque(maxlen=AHEAD)
         self.stays = False  # whether this process is there for turns to come
+        self._stopping = False  # whether it takes no more turns
         self._closed = False
         self._calls = 0  # under way
         self._parking = Parking()
@@ -133,12 +134,25 @@ class Engine:
 
         return self._begin(task)
 
+    def interrupt(self) -> None:
+        """Take no more turns; the readers of those that run and wait get an error now. What has
+        been generated is kept."""
+        self._stopping = True
+        for job in [*tuple(self._jobs), self._current]:
+            if job is not None:
+                job.stop()
+
     def _submit(self, request: Request, sink: Callable[[Event], None], client: str = "") -> Job:
+        if self._stopping:
+            raise Interrupted("The engine is stopping and takes no more requests. Ask again.")
         job = Job(request, sink)
         if self._current is not None:
             sink(Progress("waiting"))
         self._jobs.add(job)
+        if self._stopping:  # since the question above
+            job.stop()
         self._put(lambda: self._serve(job), client)
+        self.observer.pace.waits(time.monotonic(), self.waiting)
         return job
 
     def _put(self, task: Callable[[], object], client: str = "") -> None:
@@ -215,6 +229,7 @@ class Engine:
     def _serve(self, job: Job) -> None:
         self._current = job
         self._jobs.discard(job)
+        self.observer.pace.waits(time.monotonic(), self.waiting)
         if self._closed or job.cancelled:
             job.sink(Failed(EngineError("The answer was stopped before it began.")))
         else:

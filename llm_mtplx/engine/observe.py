@@ -10,11 +10,14 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..sessions.reasons import Reason
+from .pace import Pace
 from .protocol import Finished, Request
 
 logger = logging.getLogger(__name__)
 
 RECENT_TURNS = 20
+_MEANINGS = {reason.value: reason.meaning for reason in Reason}
 TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -49,9 +52,10 @@ class Totals:
             self.restored[turn.source] += turn.restored
         if turn.miss_reason:
             self.missed[turn.miss_reason] += 1
-        ends = [end for end in TTFT_BUCKETS_S if turn.ttft_s <= end]
-        self.ttft[ends[0] if ends else float("inf")] += 1
-        self.ttft_s += turn.ttft_s
+        if turn.output_tokens:
+            ends = [end for end in TTFT_BUCKETS_S if turn.ttft_s <= end]
+            self.ttft[ends[0] if ends else float("inf")] += 1
+            self.ttft_s += turn.ttft_s
 
 
 @dataclass
@@ -73,6 +77,7 @@ class Observer:
         self.memory: dict[str, Any] = {}  # models, session_bank and MLX's own, as last published
         self.last_turn = time.monotonic()
         self.last_error = ""  # of what comes after an answer
+        self.pace = Pace()
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT_TURNS)
 
     @property
@@ -86,6 +91,9 @@ class Observer:
     def progress(self, phase: str, done: int = 0, total: int = 0) -> None:
         running = self.running
         if running is not None:
+            if phase == "answering":
+                made = done - (running.done if running.phase == phase else 0)
+                self.pace.made(time.monotonic(), made)
             self.running = Running(running.model, phase, running.since, done, total)
 
     def finish(self, request: Request, turn: Finished) -> None:
@@ -100,8 +108,10 @@ class Observer:
                 "cached": turn.restored,
                 "cached_from": turn.source,
                 "miss_reason": turn.miss_reason,
+                "miss_meaning": _MEANINGS.get(turn.miss_reason or ""),
                 "output_tokens": turn.output_tokens,
-                "ttft_ms": round(turn.ttft_s * 1000, 1),
+                # A turn that was interrupted while its prompt was read has none.
+                "ttft_ms": round(turn.ttft_s * 1000, 1) if turn.output_tokens else None,
                 "generation_tps": round((turn.output_tokens - 1) / turn.decode_s, 1)
                 if turn.output_tokens > 1 and turn.decode_s > 0
                 else None,

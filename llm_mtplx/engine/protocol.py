@@ -83,6 +83,17 @@ class ToolCall:
 
 
 @dataclass(frozen=True)
+class ToolCallPart:
+    """A piece of the arguments of a call that is being written: those of one call are, in a row,
+    how ``json.dumps`` of its arguments begins. Its ToolCall comes at the end, unless the answer
+    ends before, or what the model wrote turns out to be none."""
+
+    name: str
+    text: str
+    begins: bool  # whether it is the first of its call
+
+
+@dataclass(frozen=True)
 class Progress:
     """How far a turn is before its first token: ``total`` 0 where that is not known."""
 
@@ -139,4 +150,6 @@ class Failed:
     error: Exception
 
 
-Event = Text | Reasoning | ToolCall | Restored | Progress | Notice | Finished | Failed
+Event = (
+    Text | Reasoning | ToolCall | ToolCallPart | Restored | Progress | Notice | Finished | Failed
+)

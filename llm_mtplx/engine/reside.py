@@ -16,6 +16,7 @@ from .status import engine_status
 logger = logging.getLogger(__name__)
 
 WATCH_S = 5.0
+GOODBYE_S = 2.0  # for the readers to get the error of an answer that is cut off
 FORGET_S = 3.0  # less than who asks will wait
 
 Extra = Callable[[asyncio.Event], Awaitable[None]]
@@ -47,7 +48,8 @@ async def reside(
             await asyncio.wait([asyncio.wrap_future(done)], timeout=FORGET_S)
         return {"pid": os.getpid(), "address": address, **engine_status(engine)}
 
-    server = await listen(place, engine, answer)
+    guests: set[asyncio.Task[None]] = set()
+    server = await listen(place, engine, answer, guests)
     tasks = [
         asyncio.create_task(_watch(engine, place.path, keep_alive_s, unload_after_s, stopping)),
         asyncio.create_task(stopping.wait()),
@@ -57,8 +59,11 @@ async def reside(
     try:
         await asyncio.wait(tasks[1:], return_when=asyncio.FIRST_COMPLETED)
         stopping.set()
+        engine.interrupt()
         if extra is not None:
             await tasks[-1]
+        if guests:
+            await asyncio.wait(guests, timeout=GOODBYE_S)
     finally:
         tasks[0].cancel()
         server.close()

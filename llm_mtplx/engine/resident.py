@@ -72,10 +72,17 @@ def holder(path: Path) -> int | None:
         os.close(lock)
 
 
-async def listen(place: Place, engine: Engine, answer: Ask) -> asyncio.Server:
-    """Let this user's processes in. ``answer`` is asked what they ask besides turns."""
+async def listen(
+    place: Place, engine: Engine, answer: Ask, guests: set[asyncio.Task[None]]
+) -> asyncio.Server:
+    """Let this user's processes in. ``answer`` is asked what they ask besides turns. ``guests``
+    holds the tasks of those that are there."""
 
     async def come_in(incoming: asyncio.StreamReader, outgoing: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        guests.add(task)
+        task.add_done_callback(guests.discard)
         try:
             connection = outgoing.get_extra_info("socket")
             if peer_uid(connection) == os.getuid():
@@ -110,7 +117,12 @@ async def _serve(
         outgoing.write(event_line(Failed(error)))
         await outgoing.drain()
         return
-    turn = engine.astream(request, f"process {first.get('pid')}", ALIVE_S)
+    try:
+        turn = engine.astream(request, f"process {first.get('pid')}", ALIVE_S)
+    except MtplxError as error:
+        outgoing.write(event_line(Failed(error)))
+        await outgoing.drain()
+        return
     listening = asyncio.create_task(_obey(incoming, turn.cancel))
     # A reader that is gone abandons its turn.
     listening.add_done_callback(lambda task: turn.abandon())

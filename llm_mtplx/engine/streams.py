@@ -6,12 +6,13 @@ import queue
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 
-from ..errors import TimedOut
+from ..errors import Interrupted, TimedOut
 from .protocol import Event, Failed, Finished, Request
 
 
 class Job:
-    """A request on its way through the engine. ``sink`` is called on the engine's thread."""
+    """A request on its way through the engine. ``sink`` is called on the engine's thread, and by
+    ``stop`` on any other."""
 
     def __init__(self, request: Request, sink: Callable[[Event], None]) -> None:
         self.request = request
@@ -33,6 +34,12 @@ class Job:
         """As ``cancel``, and the answer so far is kept although nobody waits for the end."""
         self._expired = True
         self._cancelled.set()
+
+    def stop(self) -> None:
+        """As ``expire``, and the reader gets an error at once: an answer that is cut off must not
+        look whole."""
+        self.expire()
+        self.sink(Failed(Interrupted("The answer was cut off: the engine is stopping. Ask again.")))
 
     @property
     def cancelled(self) -> bool:

@@ -13,7 +13,8 @@ from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
 from ..chat.effort import as_the_family
 from ..chat.history import OwnIds, encode_history
-from ..chat.pieces import Call, Part, Placed, Unread
+from ..chat.length import least_tokens
+from ..chat.pieces import Call, CallPart, Part, Placed, Unread
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
@@ -48,6 +49,7 @@ from .protocol import (
     Text,
     Token,
     ToolCall,
+    ToolCallPart,
 )
 from .sequel import Sequel
 from .structured import check_complete, masks_for, rules_for
@@ -92,6 +94,11 @@ class Turn:
             request.conversation, request.pointer, request.cache
         )
         self._text = request.prompt or tokenizer.render(request.messages, request.template_args)
+        # Before it is encoded, for which a text that cannot fit takes minutes.
+        least = least_tokens(
+            self._text, tokenizer.encode, tokenizer.longest, model.context_window - 1
+        )
+        resolve_room(model, request, least)
         own: list[OwnIds] = []
         self.prompt = self._encode(self._text, own)
         check_bias(model, request)
@@ -381,6 +388,8 @@ class Turn:
         for part in parts:
             if isinstance(part, Call):
                 self._emit(ToolCall(part.name, part.arguments))
+            elif isinstance(part, CallPart):
+                self._emit(ToolCallPart(part.name, part.text, part.begins))
             elif isinstance(part, Unread):
                 self._emit(Notice(f"a tool call could not be read and stays text: {part.reason}."))
             elif part.kind == "reasoning":

@@ -9,8 +9,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from starlette.requests import Request
 
 from .errors import ApiError
-from .guard import MAX_BODY
 from .ignored import Ignored
+from .intake import apart, received
 
 MAX_DEPTH = 100  # of objects and lists in each other
 
@@ -77,15 +77,11 @@ B = TypeVar("B", bound=Body)
 
 async def read(request: Request, kind: type[B], ignored: Collection[str]) -> B:
     """The body as ``kind``. Fields of ``ignored`` change nothing here."""
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > MAX_BODY:
-            raise ApiError(413, f"The request is larger than {MAX_BODY:,} bytes.")
+    raw = await received(request)
     told = Ignored()
     # The answer's header is made of it.
     request.scope["state"]["ignored"] = told
-    return validated(_object(bytes(raw)), kind, ignored, told)
+    return await apart(lambda: validated(_object(raw), kind, ignored, told))
 
 
 def validated(fields: dict[str, Any], kind: type[B], ignored: Collection[str], told: Ignored) -> B:

@@ -1,6 +1,5 @@
 """POST /v1/chat/completions"""
 
-import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -11,13 +10,23 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ..catalog.entries import Entry
-from ..engine.protocol import Event, Finished, Reasoning, Request, Text, Token, ToolCall
+from ..engine.protocol import (
+    Event,
+    Finished,
+    Reasoning,
+    Request,
+    Text,
+    Token,
+    ToolCall,
+    ToolCallPart,
+)
 from ..errors import MtplxError
 from . import tools
 from .body import Body, Foreign, read
 from .content import Content, system_first
 from .errors import ApiError, of_turn, openai_shape
 from .gateway import Answer, Gateway, hint
+from .intake import apart
 from .logprobs import of_chat
 from .sampling import (
     Effort,
@@ -30,7 +39,7 @@ from .sampling import (
 )
 from .sse import ALIVE, DONE, frame
 from .structured import JsonObject, JsonSchema, PlainText, schema_of
-from .tools import Called, Choice, arguments
+from .tools import Called, Choice, arguments, dumped
 from .usage import OPENAI_FINISH, openai_usage
 
 # They change nothing here.
@@ -134,10 +143,11 @@ class ChatCompletion(Sampling):
 
 async def chat_completions(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, ChatCompletion, IGNORED)
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
-    live = gateway.begin(http, request_of(body, entry), named)
+    live = gateway.begin(http, await apart(request_of, body, entry), named)
     return await live.answer(_About(entry, body), body.stream)
 
 
@@ -222,7 +232,9 @@ class _About:
         if answer.reasoning:
             message["reasoning_content"] = answer.reasoning
         if answer.calls:
-            message["tool_calls"] = [_call(call) for call in answer.calls]
+            message["tool_calls"] = [
+                _call(call.name, dumped(call.arguments)) for call in answer.calls
+            ]
         else:
             message["content"] = answer.text
         finish = OPENAI_FINISH[answer.finished.finish_reason]
@@ -238,6 +250,7 @@ class _About:
     async def frames(self, events: AsyncIterator[Event | None]) -> AsyncGenerator[bytes, None]:
         yield self._chunk({"role": "assistant", "content": ""})
         calls = 0
+        sent: str | None = None  # what is sent of the arguments of the one that is being written
         try:
             async for event in events:
                 if event is None:
@@ -246,16 +259,29 @@ class _About:
                     yield self._chunk({"content": event.text}, tokens=event.tokens)
                 elif isinstance(event, Reasoning):
                     yield self._chunk({"reasoning_content": event.text})
+                elif isinstance(event, ToolCallPart):
+                    if event.begins:
+                        calls += sent is not None
+                        told = _call(event.name, event.text)
+                    else:
+                        told = {"function": {"arguments": event.text}}
+                    sent = event.text if event.begins else (sent or "") + event.text
+                    yield self._chunk({"tool_calls": [{"index": calls, **told}]})
                 elif isinstance(event, ToolCall):
-                    yield self._chunk({"tool_calls": [{"index": calls, **_call(event)}]})
-                    calls += 1
+                    given = dumped(event.arguments)
+                    told = _call(event.name, given)
+                    if sent is not None:
+                        told = {"function": {"arguments": given.removeprefix(sent)}}
+                    yield self._chunk({"tool_calls": [{"index": calls, **told}]})
+                    calls, sent = calls + 1, None
                 elif isinstance(event, Finished):
                     yield self._chunk({}, OPENAI_FINISH[event.finish_reason])
                     if self._with_usage:
                         yield self._frame(choices=[], usage=openai_usage(event))
         except MtplxError as error:
             yield frame(openai_shape(of_turn(error)))
-        yield DONE
+        else:
+            yield DONE  # never after an error: who looks at nothing else must not take it for whole
 
     def _chunk(
         self, delta: dict[str, Any], finish: str | None = None, tokens: Sequence[Token] = ()
@@ -271,9 +297,6 @@ class _About:
         return frame({**self._head, "object": "chat.completion.chunk", **content})
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    function = {
-        "name": call.name,
-        "arguments": json.dumps(call.arguments, ensure_ascii=False),
-    }
+def _call(name: str, arguments: str) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
     return {"id": f"call_{uuid.uuid4().hex[:24]}", "type": "function", "function": function}

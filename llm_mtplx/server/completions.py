@@ -38,6 +38,7 @@ class Completion(Sampling):
 
 async def completions(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, Completion, IGNORED)
     entry = gateway.entry(body.model)
     request = Request(
@@ -95,7 +96,8 @@ class _About:
                         yield frame({**self._head, "choices": [], "usage": openai_usage(event)})
         except MtplxError as error:
             yield frame(openai_shape(of_turn(error)))
-        yield DONE
+        else:
+            yield DONE  # never after an error: who looks at nothing else must not take it for whole
 
     def _logprobs(self, tokens: Sequence[Token], offset: int) -> dict[str, Any] | None:
         return of_completion(tokens, offset) if self._with_logprobs else None

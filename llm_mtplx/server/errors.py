@@ -5,7 +5,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from ..errors import EngineError, MtplxError, PromptTooLong, TimedOut
+from ..errors import EngineError, Interrupted, MtplxError, PromptTooLong, TimedOut
 
 _ANTHROPIC_KINDS = {
     400: "invalid_request_error",
@@ -15,12 +15,14 @@ _ANTHROPIC_KINDS = {
     413: "request_too_large",
     429: "rate_limit_error",
     500: "api_error",
+    503: "api_error",
     504: "timeout_error",
 }
 _OPENAI_KINDS = {
     401: "authentication_error",
     429: "rate_limit_error",
     500: "server_error",
+    503: "server_error",
     504: "server_error",
 }
 
@@ -69,6 +71,8 @@ def of_turn(error: MtplxError) -> ApiError:
         return TooLong(error)
     if isinstance(error, TimedOut):
         return ApiError(504, str(error), code="timeout")
+    if isinstance(error, Interrupted):
+        return ApiError(503, str(error), code="interrupted")
     return ApiError(500 if isinstance(error, EngineError) else 400, str(error))
 
 

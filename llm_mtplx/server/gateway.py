@@ -24,7 +24,7 @@ from ..engine.protocol import (
     ToolCall,
 )
 from ..engine.streams import AsyncEventStream
-from ..errors import MtplxError
+from ..errors import Interrupted, MtplxError
 from ..settings import is_logging
 from .errors import ApiError, of_turn
 
@@ -69,8 +69,8 @@ class Gateway:
             code="model_not_found",
         )
 
-    def begin(self, http: HttpRequest, request: Request, hint: str | None) -> "Live":
-        """Queue a turn. ``hint`` names its conversation where the client has said it."""
+    def check_room(self) -> None:
+        """Also before a body is read: nothing is done for who cannot be answered."""
         if self.engine.waiting >= self._max_waiting:
             raise ApiError(
                 429,
@@ -78,6 +78,10 @@ class Gateway:
                 code="queue_full",
                 headers={"Retry-After": str(self._retry_after())},
             )
+
+    def begin(self, http: HttpRequest, request: Request, hint: str | None) -> "Live":
+        """Queue a turn. ``hint`` names its conversation where the client has said it."""
+        self.check_room()
         salt = http.scope["state"]["salt"]
         host = http.client.host if http.client else ""
         request = replace(
@@ -118,12 +122,21 @@ def hint(http: HttpRequest, metadata: Mapping[str, Any] | None, *others: str | N
     return next((value for value in [*told, *others] if value), None)
 
 
+async def _complete(events: AsyncEventStream) -> AsyncGenerator[Event | None, None]:
+    """The events; an answer that was cut off ends with an error, whatever cut it."""
+    async with contextlib.aclosing(events.__aiter__()) as reading:
+        async for event in reading:
+            if isinstance(event, Finished) and event.finish_reason == "interrupted":
+                raise Interrupted("The answer was cut off. Ask again.")
+            yield event
+
+
 class Live:
     """A turn whose answer somebody waits for; it ends within a round if they leave."""
 
     def __init__(self, events: AsyncEventStream, http: HttpRequest) -> None:
         self._events = events
-        self._reading = events.__aiter__()
+        self._reading = _complete(events)
         self._http = http
 
     async def answer(self, about: "About", stream: bool) -> Response:

@@ -1,8 +1,10 @@
 """Who may ask: checked before any route, for every one of them."""
 
+import asyncio
 import base64
 import ipaddress
 import re
+import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
@@ -11,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from . import errors
 from .errors import ApiError
+from .guesses import Guesses
 from .ignored import HEADER, Ignored
 from .keys import matching, salt
 
@@ -30,6 +33,7 @@ class Guard:
         self._app = app
         self._keys = keys
         self._hosts = {"localhost", *(host.lower() for host in hosts)}
+        self._guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -42,6 +46,8 @@ class Guard:
         try:
             state["salt"] = self._check(Headers(scope=scope))
         except ApiError as error:
+            if error.status == 401 and _offered(Headers(scope=scope)):
+                error = await self._slowed(scope, error)
             await errors.response(scope["path"], error)(scope, receive, send)
             return
 
@@ -69,6 +75,17 @@ class Guard:
         if length.isdecimal() and int(length[:20]) > MAX_BODY:
             raise ApiError(413, f"The request is larger than {MAX_BODY:,} bytes.")
         return key
+
+    async def _slowed(self, scope: Scope, error: ApiError) -> ApiError:
+        """A wrong key is answered late; a right one never is, whoever else guesses."""
+        client = scope.get("client")
+        delay = self._guesses.delay(client[0] if client else "", time.monotonic())
+        if delay is None:
+            wait = {"Retry-After": str(round(self._guesses.LONGEST_S))}
+            return ApiError(429, "Too many wrong API keys.", headers=wait)
+        if delay:
+            await asyncio.sleep(delay)
+        return error
 
     def _is_ours(self, host: str) -> bool:
         found = _HOST.fullmatch(host)

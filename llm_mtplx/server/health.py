@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from ..coldstore import ColdStore
 from ..engine.engine import Engine
+from ..engine.pace import STEP_S
 from ..engine.status import engine_status
 from ..groups import ssd_session_cache
 from ..limits import store_limits
@@ -64,6 +65,7 @@ async def recent(http: HttpRequest) -> Response:
         {
             **await told.report(),
             "recent": observer.recent,
+            "pace": {"step_s": STEP_S, **observer.pace.series(time.monotonic())},
             "drafted": [observer.totals.drafted[at] for at in sorted(observer.totals.drafted)],
             "accepted": [observer.totals.accepted[at] for at in sorted(observer.totals.drafted)],
             "restored": dict(observer.totals.restored),

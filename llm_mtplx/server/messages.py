@@ -1,7 +1,6 @@
 """POST /v1/messages and /v1/messages/count_tokens, as Anthropic has them."""
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any, Literal
@@ -12,13 +11,23 @@ from starlette.responses import JSONResponse, Response
 
 from ..catalog.entries import Entry
 from ..engine.count import count_tokens
-from ..engine.protocol import Event, Finished, Reasoning, Request, Restored, Text, ToolCall
+from ..engine.protocol import (
+    Event,
+    Finished,
+    Reasoning,
+    Request,
+    Restored,
+    Text,
+    ToolCall,
+    ToolCallPart,
+)
 from ..errors import MtplxError
 from . import tools
 from .body import Body, Foreign, read
 from .content import Content, part_text
 from .errors import ApiError, anthropic_shape, of_turn
 from .gateway import Answer, Gateway, hint
+from .intake import apart
 from .sampling import Sampling
 from .sse import frame
 from .usage import ANTHROPIC_STOP, anthropic_usage
@@ -173,9 +182,11 @@ class CountTokens(Prompt):
 
 async def messages(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, CreateMessage, IGNORED)
     entry = gateway.entry(body.model)
-    request = request_of(body, entry, body.max_tokens, tuple(body.stop_sequences))
+    stop = tuple(body.stop_sequences)
+    request = await apart(request_of, body, entry, body.max_tokens, stop)
     live = gateway.begin(http, request, hint(http, None, body.metadata.user_id))
     return await live.answer(_About(entry.model_id), body.stream)
 
@@ -183,7 +194,7 @@ async def messages(http: HttpRequest) -> Response:
 async def count(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
     body = await read(http, CountTokens, COUNT_IGNORED)
-    request = request_of(body, gateway.entry(body.model))
+    request = await apart(request_of, body, gateway.entry(body.model))
     try:
         tokens = await asyncio.to_thread(count_tokens, request)
     except MtplxError as error:
@@ -276,7 +287,7 @@ class _About:
             content.append({"type": "thinking", "thinking": answer.reasoning, "signature": ""})
         if answer.text:
             content.append({"type": "text", "text": answer.text})
-        content += [{**_call(call), "input": call.arguments} for call in answer.calls]
+        content += [{**_call(call.name), "input": call.arguments} for call in answer.calls]
         return {
             **self._head,
             "content": content,
@@ -324,6 +335,7 @@ class _Blocks:
         self.begun = False  # whether the message is
         self._index = -1
         self._open: str | None = None
+        self._sent = ""  # of the arguments of the call that is open
 
     def take(self, event: Event) -> list[bytes]:
         if isinstance(event, Text):
@@ -333,12 +345,22 @@ class _Blocks:
             block = {"type": "thinking", "thinking": "", "signature": ""}
             opened = self._switch("thinking", block)
             return [*opened, self._delta({"type": "thinking_delta", "thinking": event.text})]
+        if isinstance(event, ToolCallPart):
+            opened = self._call(event.name) if event.begins else []
+            self._sent += event.text
+            return [*opened, self._json(event.text)]
         if isinstance(event, ToolCall):
-            given = json.dumps(event.arguments, ensure_ascii=False)
-            opened = [*self.close(), *self._switch("tool_use", {**_call(event), "input": {}})]
-            delta = self._delta({"type": "input_json_delta", "partial_json": given})
-            return [*opened, delta, *self.close()]
+            opened = [] if self._open == "tool_use" else self._call(event.name)
+            rest = tools.dumped(event.arguments).removeprefix(self._sent)
+            return [*opened, self._json(rest), *self.close()]
         return []
+
+    def _call(self, name: str) -> list[bytes]:
+        self._sent = ""
+        return [*self.close(), *self._switch("tool_use", {**_call(name), "input": {}})]
+
+    def _json(self, part: str) -> bytes:
+        return self._delta({"type": "input_json_delta", "partial_json": part})
 
     def close(self) -> list[bytes]:
         if self._open is None:
@@ -362,8 +384,8 @@ def _frame(kind: str, **content: Any) -> bytes:
     return frame({"type": kind, **content}, kind)
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    return {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": call.name}
+def _call(name: str) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": name}
 
 
 def _stop(turn: Finished) -> dict[str, Any]:

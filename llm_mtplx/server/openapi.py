@@ -32,6 +32,7 @@ _ANSWERS = {
     "413": "The request is too large",
     "429": "Too many requests wait",
     "500": "The engine failed",
+    "503": "The answer was cut off: the server is ending",
     "504": "The answer took longer than the server allows",
 }
 

@@ -1,17 +1,19 @@
 """A response's output items, whole or as they come."""
 
-import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
-from ..engine.protocol import Event, Finished, Reasoning, Text, ToolCall
+from ..engine.protocol import Event, Finished, Reasoning, Text, ToolCall, ToolCallPart
 from ..errors import MtplxError
+from . import tools
 from .errors import ApiError, of_turn
 from .gateway import Answer
 from .sse import ALIVE, frame
 from .usage import responses_usage
+
+ARGUMENTS = "response.function_call_arguments"
 
 
 class Items:
@@ -32,7 +34,7 @@ class Items:
             self._output.append(_reasoning(answer.reasoning, "completed"))
         if answer.text or not answer.calls:
             self._output.append(_message(answer.text, "completed"))
-        self._output += [_call(call) for call in answer.calls]
+        self._output += [_call(call.name, tools.dumped(call.arguments)) for call in answer.calls]
         return self._finished(answer.finished)
 
     def failed(self, error: ApiError) -> Iterator[bytes]:
@@ -64,6 +66,8 @@ class Items:
                         yield piece
         except MtplxError as error:
             told = {"code": "server_error", "message": of_turn(error).message}
+            if self._open is not None:
+                self._output.append({**self._open, "status": "incomplete"})
             failed = {**self._response("failed"), "error": told}
             yield self._frame("response.failed", response=failed)
 
@@ -72,19 +76,30 @@ class Items:
             return self._add("message", _message("", "in_progress"), event.text)
         if isinstance(event, Reasoning):
             return self._add("reasoning", _reasoning("", "in_progress"), event.text)
+        if isinstance(event, ToolCallPart):
+            pieces = self._call(event.name) if event.begins else []
+            return [*pieces, self._arguments(event.text)]
         if isinstance(event, ToolCall):
-            item = _call(event)
-            given = item["arguments"]
-            pieces = [
-                *self._close(),
-                self._begin({**item, "arguments": "", "status": "in_progress"}),
-            ]
+            writing = self._open is not None and self._open["type"] == "function_call"
+            pieces = [] if writing else self._call(event.name)
+            assert self._open is not None
+            given = tools.dumped(event.arguments)
+            pieces.append(self._arguments(given.removeprefix(self._open["arguments"])))
+            item = {**self._open, "status": "completed"}
             told = {"item_id": item["id"], "output_index": len(self._output)}
-            name = "response.function_call_arguments"
-            pieces.append(self._frame(f"{name}.delta", **told, delta=given))
-            pieces.append(self._frame(f"{name}.done", **told, name=item["name"], arguments=given))
+            done = f"{ARGUMENTS}.done"
+            pieces.append(self._frame(done, **told, name=item["name"], arguments=given))
             return [*pieces, self._end(item)]
         return []
+
+    def _call(self, name: str) -> list[bytes]:
+        return [*self._close(), self._begin({**_call(name, ""), "status": "in_progress"})]
+
+    def _arguments(self, part: str) -> bytes:
+        assert self._open is not None
+        self._open["arguments"] += part
+        told = {"item_id": self._open["id"], "output_index": len(self._output)}
+        return self._frame(f"{ARGUMENTS}.delta", **told, delta=part)
 
     def _add(self, kind: str, item: dict[str, Any], text: str) -> list[bytes]:
         """``text`` in the open item if it is of this kind, else in ``item``."""
@@ -111,6 +126,8 @@ class Items:
         item = self._open
         if item is None:
             return []
+        if item["type"] == "function_call":  # it was not written to its end
+            return [self._end({**item, "status": "incomplete"})]
         part, at = self._part(), self._at()
         done = f"response.{part['type']}.done"
         return [
@@ -179,12 +196,12 @@ def _reasoning(text: str, status: str) -> dict[str, Any]:
     }
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
+def _call(name: str, arguments: str) -> dict[str, Any]:
     return {
         "id": f"fc_{uuid.uuid4().hex}",
         "type": "function_call",
         "status": "completed",
         "call_id": f"call_{uuid.uuid4().hex[:24]}",
-        "name": call.name,
-        "arguments": json.dumps(call.arguments, ensure_ascii=False),
+        "name": name,
+        "arguments": arguments,
     }

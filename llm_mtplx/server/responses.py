@@ -14,6 +14,7 @@ from .body import Body, Foreign, read
 from .content import Content, is_content, system_first
 from .errors import ApiError, TooLong
 from .gateway import Gateway, hint
+from .intake import apart
 from .response_frames import Items
 from .sampling import Effort, Sampling, level, template_thinking
 from .structured import JsonFormat, JsonObject, PlainText, schema_of
@@ -216,10 +217,11 @@ class CreateResponse(Sampling):
 
 async def responses(http: HttpRequest) -> Response:
     gateway: Gateway = http.app.state.gateway
+    gateway.check_room()
     body = await read(http, CreateResponse, IGNORED)
     entry = gateway.entry(body.model)
     named = hint(http, body.metadata, body.prompt_cache_key, body.user)
-    live = gateway.begin(http, request_of(body, entry), named)
+    live = gateway.begin(http, await apart(request_of, body, entry), named)
     items = Items(_head(entry, body))
     try:
         return await live.answer(items, body.stream)

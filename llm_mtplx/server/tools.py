@@ -1,5 +1,6 @@
 """Function tools and their calls, in the words of chat templates."""
 
+import json
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -158,6 +159,11 @@ def arguments(text: str, where: str) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise ApiError(400, f"'{where}': the arguments of a call are no JSON object.", param=where)
     return found
+
+
+def dumped(arguments: dict[str, Any]) -> str:
+    """As the parts of a call that is being written are, in a row."""
+    return json.dumps(arguments, ensure_ascii=False)
 
 
 def answer(

@@ -4,20 +4,18 @@ from typing import Any
 
 from ..engine.protocol import Finished
 
-# An answer is interrupted when the server ends.
+# An answer that was interrupted never gets here: it is an error.
 OPENAI_FINISH = {
     "eos": "stop",
     "stop": "stop",
     "length": "length",
     "tool_calls": "tool_calls",
-    "interrupted": "stop",
 }
 ANTHROPIC_STOP = {
     "eos": "end_turn",
     "stop": "stop_sequence",
     "length": "max_tokens",
     "tool_calls": "tool_use",
-    "interrupted": "end_turn",
 }
 
 

@@ -190,6 +190,21 @@ def test_the_page_in_a_browser(server: Client) -> None:
     assert "of prompts from the cache" in done.stdout
 
 
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")
+def test_the_page_with_credentials_in_its_address(server: Client) -> None:
+    assert CHROMIUM
+    server.post(CHAT, HELLO)
+    flags = ["--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=4000"]
+    done = subprocess.run(
+        [CHROMIUM, *flags, "--dump-dom", server.address.replace("//", "//me:key@")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "no answer (" not in done.stdout.split("<script>")[0]
+    assert "<td>mtplx-demo</td>" in done.stdout
+
+
 def test_the_document_names_what_is_served(server: Client) -> None:
     paths = server.get("/openapi.json").json["paths"]
     assert set(POSTS) <= paths.keys()

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine.attach import ask
-from llm_mtplx.engine.choose import stream
+from llm_mtplx.engine.attach import Attachment, ask, connect
 from llm_mtplx.engine.engine import Engine
 from llm_mtplx.engine.protocol import Finished, Request
 from llm_mtplx.engine.reside import _watch
@@ -54,7 +53,7 @@ def test_a_resident_engine_tells_of_saves_that_fail(user_path: Path) -> None:
     store.parent.mkdir(parents=True)
     store.write_text("in the way")
     with resident(user_path, "--no-http"):
-        assert isinstance(list(stream(request(), stays=False))[-1], Finished)
+        assert isinstance(list(Attachment(connect(), request()))[-1], Finished)
         # The answer comes before its saves: of what conversations share, and of its own end.
         until(lambda: sum(ask("status")["saves"]["not_kept"].values()) == 2)
         saves = ask("status")["saves"]

@@ -1,7 +1,7 @@
 """llm's messages in the words of chat templates."""
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeGuard
 
 from llm.parts import (
     AttachmentPart,
@@ -63,9 +63,12 @@ def _has_failed(turn: list[Message]) -> bool:
     said = [message for message in turn if message.role in ("assistant", "tool") and message.parts]
     if not said:
         return any(message.role == "user" for message in turn)
-    return said[-1].role == "assistant" and any(
-        isinstance(part, ToolCallPart) for part in said[-1].parts
-    )
+    return said[-1].role == "assistant" and any(_is_call(part) for part in said[-1].parts)
+
+
+def _is_call(part: object) -> TypeGuard[ToolCallPart]:
+    """llm keeps the beginning of a call whose end never came as ``_raw``; it was not made."""
+    return isinstance(part, ToolCallPart) and list(part.arguments or ()) != ["_raw"]
 
 
 def _template_message(message: Message) -> list[dict[str, Any]]:
@@ -85,9 +88,7 @@ def _template_message(message: Message) -> list[dict[str, Any]]:
     if message.role != "assistant":
         return [{"role": message.role, "content": content}]
     reasoning = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
-    calls = [
-        Call(part.name, part.arguments) for part in message.parts if isinstance(part, ToolCallPart)
-    ]
+    calls = [Call(part.name, part.arguments) for part in message.parts if _is_call(part)]
     return [answer_message(content, reasoning, calls)]
 
 
@@ -100,7 +101,7 @@ def check_calls(messages: list[Message], offered: Collection[str]) -> str:
         if message.role != "tool" and waiting:
             break
         for part in message.parts:
-            if isinstance(part, ToolCallPart):
+            if _is_call(part):
                 if not isinstance(part.arguments, dict):
                     raise RequestError(f"The arguments of the call of {part.name!r} are no object.")
                 waiting.append((part.tool_call_id, part.name))

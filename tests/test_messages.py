@@ -2,7 +2,7 @@
 
 from llm.parts import Message, TextPart, ToolCallPart, ToolResultPart
 
-from llm_mtplx.messages import without_failed_turns
+from llm_mtplx.messages import check_calls, without_failed_turns
 
 
 def said(role: str, text: str) -> Message:
@@ -50,3 +50,13 @@ def test_the_last_turn_is_the_one_to_answer() -> None:
 
 def test_a_prompt_may_begin_with_an_answer() -> None:
     check([ANSWER, A, ANSWER, B], [ANSWER, A, ANSWER, B], 0)
+
+
+def test_the_beginning_of_a_call_is_none() -> None:
+    """llm keeps what was streamed of a call that could not be read, beside one that was made."""
+    begun = ToolCallPart(name="f", arguments={"_raw": '{"a": "'}, tool_call_id="0")
+    both = Message(role="assistant", parts=[begun, *CALL.parts])
+    assert check_calls([A, both, RESULT], ["f"]) == ""
+    check(
+        [A, Message(role="assistant", parts=[begun]), B], [A, Message("assistant", [begun]), B], 0
+    )

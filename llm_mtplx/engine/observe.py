@@ -10,14 +10,12 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..sessions.reasons import Reason
 from .pace import Pace
 from .protocol import Finished, Request
 
 logger = logging.getLogger(__name__)
 
 RECENT_TURNS = 20
-_MEANINGS = {reason.value: reason.meaning for reason in Reason}
 TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -108,7 +106,7 @@ class Observer:
                 "cached": turn.restored,
                 "cached_from": turn.source,
                 "miss_reason": turn.miss_reason,
-                "miss_meaning": _MEANINGS.get(turn.miss_reason or ""),
+                "miss_meaning": _meaning(turn.miss_reason),
                 "output_tokens": turn.output_tokens,
                 # A turn that was interrupted while its prompt was read has none.
                 "ttft_ms": round(turn.ttft_s * 1000, 1) if turn.output_tokens else None,
@@ -136,3 +134,9 @@ class Observer:
     def _ended(self) -> None:
         self.running = None
         self.last_turn = time.monotonic()
+
+
+def _meaning(reason: str | None) -> str | None:
+    from ..sessions.reasons import Reason  # not where an engine is only attached to
+
+    return next((known.meaning for known in Reason if known == reason), None)

@@ -228,6 +228,11 @@ def _clear_for_dir(folder: int, name: str) -> None:
         displace(folder, name)
 
 
+def bytes_taken(status: os.stat_result) -> int:
+    """What a file costs: a file of holes may claim to be longer than the disk is."""
+    return min(status.st_size, status.st_blocks * 512)
+
+
 def is_wide(status: os.stat_result) -> bool:
     """Whether others than the owner have rights to a file or directory."""
     regular = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)

@@ -91,6 +91,10 @@ class StoreRoot:
             names = []
         for name in names:
             _narrow(self.path / name)
+        self.narrow_places(places)
+
+    def narrow_places(self, places: Iterable[tuple[tuple[str, ...], str]]) -> None:
+        """The same of ``places`` alone."""
         for place, name in places:
             with contextlib.suppress(OSError):
                 folder = self.open_dir(*place)

@@ -10,15 +10,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click.testing
 import mlx.core as mx
 import numpy as np
 
-from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits
+from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits, census, upkeep
 from llm_mtplx.coldstore.reasons import StoreError
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.upkeep import Upkeep
@@ -59,6 +61,7 @@ TINY: dict[str, Any] = {
 MESSAGE_START = 1
 NEW = 4  # tokens of an answer
 UPKEEP = 0.3  # of all mutations are followed by upkeep before a turn
+WIDE = 0.1  # of upkeep looks at all 256 directories
 REAL = 0.04  # of all turns that restored something forward the rest of their tokens
 COLD = 0.004  # of those that begin with an empty state, which is looked at in any case
 _STORES_OWN = re.compile(r"[0-9a-f]{64}\.(kv|st|json)|\.[0-9a-f]{64}\.[0-9a-f]{32}\.tmp")
@@ -110,6 +113,10 @@ def limits(rng: random.Random) -> StoreLimits:
         grace_s=rng.choice((0.0, 600.0)),
         readers=rng.choice((1, 1, 1, 3)),
     )
+
+
+def _places(shards: Sequence[str]) -> list[tuple[str, str]]:
+    return [(area, shard) for area in census.AREA_NAMES for shard in shards]
 
 
 def may_stay(done: Sequence[Mutation]) -> bool:
@@ -350,7 +357,25 @@ class Turns:
             raise Broken(f"touched outside the store: {touched}")
 
     def _tend(self, rng: random.Random, allowed: StoreLimits, done: list[Mutation]) -> bool:
-        """Upkeep of one kind; whether it may have removed a conversation."""
+        """Upkeep of one kind; whether it may have removed a conversation. Most walks leave out
+        directories that are not there: a row may name one, but looking at hundreds of names for
+        it takes as long as all the rest."""
+        shards = sorted(census.SHARDS if rng.random() < WIDE else self._shards())
+        with (
+            patch.multiple(census, SHARDS=shards),
+            patch.object(upkeep, "_PLACES", _places(shards)),
+        ):
+            return self._tend_once(rng, allowed, done)
+
+    def _shards(self) -> set[str]:
+        """Directories that the store has, and some that it may not."""
+        found = {"00", "01", "ff"}
+        for area in census.AREA_NAMES:
+            with suppress(OSError):
+                found.update(os.listdir(self.site.root / area))
+        return found.intersection(census.SHARDS)
+
+    def _tend_once(self, rng: random.Random, allowed: StoreLimits, done: list[Mutation]) -> bool:
         name = rng.choice(
             ("report", "gc", "gc", "upkeep", "compact", "forget", "forget all", "command")
         )

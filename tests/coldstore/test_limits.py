@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits
+from llm_mtplx.coldstore.ledger import UNNAMED, leave_note
 from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
 from llm_mtplx.coldstore.upkeep import Upkeep
@@ -349,3 +350,24 @@ def test_a_file_of_holes_counts_for_what_it_takes(tmp_path: Path, which: str) ->
         report = store.report()
         assert report.nbytes + report.other_bytes <= 10 * before
         assert report.drops == {}
+
+
+@pytest.mark.parametrize("tended", [False, True])
+def test_a_note_that_claims_too_much_costs_nothing(tmp_path: Path, tended: bool) -> None:
+    """A damaged index may say that terabytes lie beside its rows: they are counted first."""
+    limits = {"max_bytes": 1 << 30, "grace_s": 0.0, "reconcile_every_s": 1e12}
+    with opened(tmp_path, **limits) as store:
+        for number in range(3):
+            save_turn(store, tokens(700, seed=number), f"talk {number}")
+    root = StoreRoot(tmp_path)
+    manifest = Manifest(root, WAIT)
+    leave_note(manifest, UNNAMED, {"bytes": 1 << 43})
+    manifest.close()
+    if tended:
+        allowed = StoreLimits(free_floor_bytes=0, **limits)  # type: ignore[arg-type]
+        Upkeep(root, allowed, threading.Event()).run()
+    with opened(tmp_path, **limits) as store:
+        assert write(store, MORE, "another") == {}
+        report = store.report()
+        assert report.other_bytes < 1 << 20
+        assert len(report.conversations) == 4

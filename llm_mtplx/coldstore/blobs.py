@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from .format import Buffer, flat
 from .keys import Kind, parse_key
-from .root import FILE_MODE, StoreRoot, displace, open_file
+from .root import FILE_MODE, StoreRoot, bytes_taken, displace, open_file
 from .rows import is_writer
 
 AREA: dict[Kind, str] = {"block": "blobs", "checkpoint": "blobs", "entry": "entries"}
@@ -40,14 +40,14 @@ class Blobs:
             os.close(folder)
 
     def size(self, kind: Kind, key: bytes) -> int | None:
-        """Bytes of a file; None where it is not there or cannot be seen."""
+        """Bytes that a file takes; None where it is not there or cannot be seen."""
         try:
             folder = self._root.open_dir(AREA[kind], shard(key))
         except OSError:
             return None
         try:
             status = os.stat(file_name(kind, key), dir_fd=folder, follow_symlinks=False)
-            return status.st_size if stat.S_ISREG(status.st_mode) else None
+            return bytes_taken(status) if stat.S_ISREG(status.st_mode) else None
         except OSError:
             return None
         finally:

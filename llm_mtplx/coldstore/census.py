@@ -15,7 +15,7 @@ from .entries import Entry
 from .keys import FileKind, Kind, parse_key
 from .manifest import Manifest
 from .reasons import StoreError
-from .root import AREAS, MARKER, StoreRoot, is_wide
+from .root import AREAS, MARKER, StoreRoot, bytes_taken, is_wide
 
 SHARDS = tuple(f"{number:02x}" for number in range(256))
 AREA_NAMES = ("blobs", "entries")
@@ -43,6 +43,7 @@ class Seen:
 
     files: int = 0
     nbytes: int = 0  # as long as files are
+    taken_bytes: int = 0  # the same, without the holes
     disk_bytes: int = 0  # as the file system counts, holes left out
     strays: list[Stray] = field(default_factory=list)
     gone: list[tuple[FileKind, bytes]] = field(default_factory=list)  # rows without a file
@@ -55,6 +56,7 @@ class Seen:
     def add(self, other: "Seen") -> None:
         self.files += other.files
         self.nbytes += other.nbytes
+        self.taken_bytes += other.taken_bytes
         self.disk_bytes += other.disk_bytes
         self.strays += other.strays
         self.gone += other.gone
@@ -93,11 +95,11 @@ class Census:
             if stat.S_ISDIR(status.st_mode):
                 continue
             self._count(seen, status)
-            seen.unnamed_bytes += status.st_size
+            seen.unnamed_bytes += bytes_taken(status)
             if name.startswith(SET_ASIDE):
-                self._judge(seen, Stray("set_aside", (), name, status.st_size), status)
+                self._judge(seen, Stray("set_aside", (), name, bytes_taken(status)), status)
             elif _ROOT_TEMP.fullmatch(name):
-                self._judge(seen, Stray("temporary", (), name, status.st_size), status)
+                self._judge(seen, Stray("temporary", (), name, bytes_taken(status)), status)
         return seen
 
     def shard(self, area: str, shard: str) -> Seen:
@@ -113,11 +115,11 @@ class Census:
             if file in rows and regular:
                 rows.remove(file)
                 continue
-            seen.unnamed_bytes += status.st_size
+            seen.unnamed_bytes += bytes_taken(status)
             place = (area, shard)
             if writer is not None:
                 if not self._is_living(writer):
-                    seen.strays.append(Stray("temporary", place, name, status.st_size))
+                    seen.strays.append(Stray("temporary", place, name, bytes_taken(status)))
             elif file in rows:
                 continue  # something else in a file's place: its row goes first
             elif file is None or stat.S_ISDIR(status.st_mode):
@@ -125,7 +127,7 @@ class Census:
             elif file[1] in self._announced:
                 seen.young += 1
             else:
-                self._judge(seen, Stray("orphan", place, name, status.st_size, file), status)
+                self._judge(seen, Stray("orphan", place, name, bytes_taken(status), file), status)
         for kind, key in sorted(rows):
             if kind == "entry":
                 seen.unfiled.append(self._entry_rows()[key])
@@ -143,6 +145,7 @@ class Census:
     def _count(self, seen: Seen, status: os.stat_result) -> None:
         seen.files += 1
         seen.nbytes += status.st_size
+        seen.taken_bytes += bytes_taken(status)
         seen.disk_bytes += status.st_blocks * 512
 
     def _rows(self, area: str, shard: str) -> set[tuple[Kind, bytes]]:

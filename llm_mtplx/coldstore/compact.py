@@ -22,7 +22,7 @@ from .reader import OpenFile, read_head
 from .reasons import BadFile, StoreError
 from .reconcile import clear_dead_writers
 from .records import StoreLimits
-from .root import StoreRoot
+from .root import StoreRoot, bytes_taken
 from .rows import BlockRow
 
 
@@ -114,7 +114,7 @@ class Compaction:
         packed = pack(header, body) if header.codec == "raw" else None
         if packed is None:
             # Packed already, or not worth it: it stays as it is.
-            self._manifest.pack_block(key, self._writer, lambda: status.st_size)
+            self._manifest.pack_block(key, self._writer, lambda: bytes_taken(status))
             self._told.kept += header.codec == "raw"
         else:
             self._replace(key, status, *packed)
@@ -137,7 +137,7 @@ class Compaction:
         if done:
             self._told.files += 1
             self._told.nbytes += size
-            self._told.freed += status.st_size - size
+            self._told.freed += bytes_taken(status) - size
 
     def _withdraw(self, key: bytes) -> None:
         try:

@@ -124,7 +124,7 @@ class Collector:
         cuts = Cuts(graph, now, self._limits.grace_s, Lines(self._blobs, graph).begins)
         garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
         evicted = [] if older_than is None else cuts.unused_since(now - older_than)
-        stored = seen.nbytes + sum(sibling.nbytes for sibling in beside)
+        stored = seen.taken_bytes + sum(sibling.nbytes for sibling in beside)
         room = room_now(self._root, self._limits, stored, largest_conversation(graph))
         going = garbage.nbytes + total(evicted) + sum(stray.nbytes for stray in seen.strays)
         going += sum(sibling.nbytes for sibling in beside if sibling.unused)

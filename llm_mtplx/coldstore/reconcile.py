@@ -11,7 +11,7 @@ from .entries import Entry, read_entry
 from .manifest import Manifest
 from .reader import read_head
 from .reasons import BadFile, StoreError
-from .root import NotAFile, StoreRoot
+from .root import NotAFile, StoreRoot, bytes_taken
 from .rows import BlockRow, CheckpointRow
 
 _BATCH = 256  # rows a transaction
@@ -88,8 +88,8 @@ def _row_of(handle: int, key: bytes) -> BlockRow | CheckpointRow:
     status = os.fstat(handle)
     parent = bytes.fromhex(header.parent)
     if header.kind == "block":
-        return BlockRow(key, parent, header.start, status.st_size)
-    return CheckpointRow(key, parent, header.end, status.st_size, int(status.st_mtime))
+        return BlockRow(key, parent, header.start, bytes_taken(status))
+    return CheckpointRow(key, parent, header.end, bytes_taken(status), int(status.st_mtime))
 
 
 def _add(

@@ -91,6 +91,10 @@ class StoreRoot:
             names = []
         for name in names:
             _narrow(self.path / name)
+        self.narrow_places(places)
+
+    def narrow_places(self, places: Iterable[tuple[tuple[str, ...], str]]) -> None:
+        """The same of ``places`` alone."""
         for place, name in places:
             with contextlib.suppress(OSError):
                 folder = self.open_dir(*place)
@@ -226,6 +230,11 @@ def _clear_for_dir(folder: int, name: str) -> None:
         os.rename(name, aside, src_dir_fd=folder, dst_dir_fd=folder)
     elif not stat.S_ISDIR(mode) and not stat.S_ISLNK(mode):
         displace(folder, name)
+
+
+def bytes_taken(status: os.stat_result) -> int:
+    """What a file costs: a file of holes may claim to be longer than the disk is."""
+    return min(status.st_size, status.st_blocks * 512)
 
 
 def is_wide(status: os.stat_result) -> bool:

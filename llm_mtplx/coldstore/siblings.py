@@ -11,7 +11,15 @@ from pathlib import Path
 
 from . import locks
 from .removal import Removed
-from .root import AREAS, DIRECTORY, MARKER, StoreRoot, marker_version, open_file
+from .root import (
+    AREAS,
+    DIRECTORY,
+    MARKER,
+    StoreRoot,
+    bytes_taken,
+    marker_version,
+    open_file,
+)
 
 UNUSED_S = 30 * 86_400
 _NAME = re.compile(r"sessions-v[0-9]+")
@@ -32,7 +40,7 @@ def siblings(root: StoreRoot) -> list[Sibling]:
         path = root.cache_dir / name
         if name == DIRECTORY or not _NAME.fullmatch(name) or not _is_ours(path):
             continue
-        sizes = [status.st_size for status in _walk(path)]
+        sizes = [bytes_taken(status) for status in _walk(path)]
         found.append(Sibling(path, sum(sizes), len(sizes), _is_unused(path)))
     return found
 

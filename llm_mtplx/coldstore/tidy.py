@@ -7,17 +7,22 @@ from dataclasses import dataclass
 
 from .blobs import Blobs
 from .budget import Room, room_now
+from .census import Census
 from .cuts import Cut, Cuts
 from .graph import Graph, total_size
-from .ledger import stored_now
+from .ledger import UNNAMED, leave_note, read_note, stored_now
 from .line import Lines
 from .manifest import Manifest, is_whole
+from .reasons import StoreError
 from .records import StoreLimits
 from .removal import Pause, Removed, Remover
 from .report import conversations
 from .root import NotAFile, StoreRoot
 from .rows import BlockRow
+from .siblings import siblings
 from .sizes import correct_sizes
+
+LOG_BYTES = 4 << 20  # by as much the index's own files grow and shrink between two looks
 
 
 @dataclass(frozen=True)
@@ -52,6 +57,7 @@ class Tidier:
         self._manifest = manifest
         self._limits = limits
         self._remover = Remover(root, blobs, manifest, pause)
+        self._believed = 0  # bytes beside the rows, as they were counted
 
     def tidy(
         self, more: int = 0, saving: str | None = None, held: Iterable[bytes] = ()
@@ -70,8 +76,10 @@ class Tidier:
         now = time.time()
         graph = Graph.read(self._manifest)
         room = room_now(self._root, self._limits, stored_now(self._manifest), more)
-        if room.over(more) and correct_sizes(self._blobs, self._manifest, graph):
-            graph = Graph.read(self._manifest)
+        if room.over(more):
+            self._count_unnamed()
+            if correct_sizes(self._blobs, self._manifest, graph):
+                graph = Graph.read(self._manifest)
         largest = max(largest_conversation(graph), more)
         cuts = Cuts(graph, now, self._limits.grace_s, Lines(self._blobs, graph).begins, held)
         garbage = find_garbage(cuts, self._blobs, now, self._limits.grace_s)
@@ -81,6 +89,21 @@ class Tidier:
             done.add(self._remover.cuts(cuts.to_free(over, saving)))
             room = room_now(self._root, self._limits, stored_now(self._manifest), largest)
         return room, done
+
+    def _count_unnamed(self) -> None:
+        """Before anything goes for it: whether as much lies beside the rows as the last walk's
+        note says, which may be damaged. Counted once for each such note. Raises StoreError."""
+        said = read_note(self._manifest, UNNAMED).get("bytes", 0)
+        if said <= self._believed + LOG_BYTES:
+            return
+        try:
+            beside = sum(sibling.nbytes for sibling in siblings(self._root))
+            seen = Census(self._root, self._manifest, self._limits.grace_s).everywhere()
+        except (StoreError, OSError):
+            return  # what cannot be seen may be there
+        self._believed = seen.unnamed_bytes + beside
+        if said > self._believed + LOG_BYTES:
+            leave_note(self._manifest, UNNAMED, {"bytes": self._believed})
 
 
 def find_garbage(cuts: Cuts, blobs: Blobs, now: float, grace_s: float) -> Garbage:

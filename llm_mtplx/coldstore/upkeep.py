@@ -108,10 +108,11 @@ class Upkeep:
         beside = note.get("beside")
         beside = beside if at and isinstance(beside, int) else 0
         done = Removed()
+        self._root.narrow()
         while at < len(_PLACES) and not self._stop.is_set():
             started = time.monotonic()
             seen = census.shard(*_PLACES[at])
-            self._root.narrow(seen.wide)
+            self._root.narrow_places(seen.wide)
             worked = time.monotonic() - started  # removal rests for itself
             removed = self._remover.gone(seen.gone)
             removed.add(self._remover.strays(seen.strays))

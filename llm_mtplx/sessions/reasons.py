@@ -1,8 +1,10 @@
 """Why a turn could not start from more of what was read before. A closed list."""
 
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from ..coldstore.reasons import MissReason
+if TYPE_CHECKING:  # an attached call words its reasons without loading the store
+    from ..coldstore.reasons import MissReason
 
 
 class Reason(StrEnum):
@@ -65,7 +67,7 @@ class Reason(StrEnum):
     NOT_A_STORE = "not_a_store", "the cache directory holds something that is not a store"
 
 
-_FROM_STORE: dict[MissReason, Reason | None] = {
+_FROM_STORE: "dict[MissReason, Reason | None]" = {
     "not_found": None,  # what RAM has to say is more precise
     "store_absent": None,
     "too_short": None,
@@ -87,5 +89,5 @@ def meaning(reason: str) -> str:
     return next(each.meaning for each in Reason if each == reason)
 
 
-def why_not_from_store(reason: MissReason | None) -> Reason | None:
+def why_not_from_store(reason: "MissReason | None") -> Reason | None:
     return None if reason is None else _FROM_STORE[reason]

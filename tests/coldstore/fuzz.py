@@ -39,8 +39,12 @@ class Worker:
     """Every ``stride``-th mutation of a seed. Tells how far it is by lines of JSON."""
 
     def __init__(self, seed: int, where: Path) -> None:
-        from .fuzzed import Counts, EngineTurns, Turns
+        from llm_mtplx.coldstore import restore
 
+        from .fuzzed import Counts, EngineTurns, Inline, Turns
+
+        restore.ThreadPoolExecutor = Inline  # type: ignore[misc, assignment]
+        os.fsync = lambda handle: None  # nothing here outlives the machine
         self.counts = Counts()
         self._seed = seed
         self._turns = {form: Turns(where / form, self.counts, form) for form in FORMS}

@@ -9,15 +9,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import click.testing
 import mlx.core as mx
 import numpy as np
 
-from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits
+from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits, census, upkeep
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reasons import StoreError
 from llm_mtplx.coldstore.root import StoreRoot
@@ -35,7 +38,7 @@ from llm_mtplx.speculative.upstream import ArraysCache, KVCache
 
 from ..dictated import LIMITS, keeper, small_model
 from ..sessions.talk import Clock, Talk
-from ..speculative.states import named_arrays
+from ..speculative.states import arrays_of, named_arrays
 from ..tiny import random_trunk_and_head
 from .lines import tokens
 from .mutations import Mutation, Mutator
@@ -59,8 +62,28 @@ TINY: dict[str, Any] = {
 MESSAGE_START = 1
 NEW = 4  # tokens of an answer
 UPKEEP = 0.3  # of all mutations are followed by upkeep before a turn
-REAL = 0.04  # of all turns forward their tokens
+WIDE = 0.1  # of upkeep looks at all 256 directories
+REAL = 0.04  # of all turns that restored something forward the rest of their tokens
+COLD = 0.004  # of those that begin with an empty state, which is looked at in any case
 _STORES_OWN = re.compile(r"[0-9a-f]{64}\.(kv|st|json)|\.[0-9a-f]{64}\.[0-9a-f]{32}\.tmp")
+
+
+class Inline(Executor):
+    """Reads on the thread that asks, for one reader; for more, a pool as ever. A thread that is
+    begun for every file costs more than all else that a mutation does."""
+
+    def __new__(cls, readers: int, name: str) -> Any:
+        return super().__new__(cls) if readers == 1 else ThreadPoolExecutor(readers, name)
+
+    def __init__(self, readers: int, name: str) -> None: ...
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **named))
+        except BaseException as error:
+            done.set_exception(error)
+        return done
 
 
 class Broken(AssertionError):
@@ -91,6 +114,10 @@ def limits(rng: random.Random) -> StoreLimits:
         grace_s=rng.choice((0.0, 600.0)),
         readers=rng.choice((1, 1, 1, 3)),
     )
+
+
+def _places(shards: Sequence[str]) -> list[tuple[str, str]]:
+    return [(area, shard) for area in census.AREA_NAMES for shard in shards]
 
 
 def may_stay(done: Sequence[Mutation]) -> bool:
@@ -126,7 +153,7 @@ class Turns:
             self.prompts.append([*decoder.state.ids, *range(20, 28)])
         self.other = [*line[:300], *(2 + i % 60 for i in tokens(260, 5))]
         self.genuine = [bytes(self.prompts[2]), bytes(self.other)]
-        self.cold_arrays = named_arrays(self.cold[0].state)
+        self.wanted: dict[int, dict[str, mx.array]] = {}  # by position
         built = where / "built"
         self._build(built, variant)
         self.site = Site(where / "site", 3600.0)
@@ -223,16 +250,13 @@ class Turns:
         forgot = False
         if rng.random() < UPKEEP:
             forgot = self._tend(rng, allowed, done)
-            self._check_outside()
         # One fault may hide another until it is healed, and what is forgotten is not read.
         # An index that is found out while it is written to is rebuilt during the next turn.
         patience = len(done) + forgot + sum(m.kind == "swap" for m in done)
         only_files = not forgot and {m.kind for m in done} <= {"flip a bit", "truncate", "header"}
         while True:
             self._turn(0, rng, allowed, only_files and {m.part for m in done} == {"blob"})
-            self._check_outside()
             restored, reason = self._turn(1, rng, allowed)
-            self._check_outside()
             patience -= 1
             if restored == self.cold[0].state.position:
                 break
@@ -243,6 +267,7 @@ class Turns:
                 break
         if not forgot and rng.random() < 0.3:
             self._look_at_the_other(allowed)
+        self._check_outside()
 
     def _keeper(self, store: ColdStore) -> Keeper:
         def spelled(ids: Sequence[int]) -> str:
@@ -273,7 +298,7 @@ class Turns:
                 if not isinstance(reason, Reason) and (knows or not position):
                     raise Broken(f"{position} tokens restored, for no reason")
                 self.counts.reasons[str(reason)] += 1
-            if rng.random() < REAL:
+            if rng.random() < (REAL if position else COLD):
                 self.counts.forwarded += 1
                 warm = self._run(prompt, state)
                 if warm.state.ids != cold.state.ids:
@@ -310,19 +335,26 @@ class Turns:
         wanted = self.checkpoints.get(position)
         if wanted is None or checkpoint is None:
             raise Broken(f"nobody kept a state at {position}")
-        got = named_arrays(state)
-        want = {"hidden": _array(wanted.hidden)}
-        recurrent = iter(wanted.recurrent)
-        for at, cache in enumerate(state.cache):
+        if position not in self.wanted:
+            self.wanted[position] = self._wanted_at(position, wanted)
+        _equal(arrays_of(state), self.wanted[position])
+
+    def _wanted_at(self, position: int, kept: Checkpoint) -> dict[str, mx.array]:
+        """The arrays of a cold run at a checkpoint."""
+        want = {"hidden": kept.hidden}
+        recurrent = iter(kept.recurrent)
+        cold = arrays_of(self.cold[0].state)
+        for at, cache in enumerate(self.cold[0].state.cache):
             if isinstance(cache, ArraysCache):
-                conv, rest = next(recurrent)
-                want[f"conv {at}"], want[f"recurrent {at}"] = _array(conv), _array(rest)
+                want[f"conv {at}"], want[f"recurrent {at}"] = next(recurrent)
             elif isinstance(cache, KVCache):
                 for name in (f"keys {at}", f"values {at}"):
-                    want[name] = self.cold_arrays[name][:, :, :position]
+                    want[name] = cold[name][:, :, :position]
         for name in ("head keys", "head values"):
-            want[name] = self.cold_arrays[name][:, :, : position - 1]
-        _same(got, want)
+            want[name] = cold[name][:, :, : position - 1]
+        want = {name: mx.contiguous(array) for name, array in want.items()}
+        mx.eval(want)
+        return want
 
     def _look_at_the_other(self, allowed: StoreLimits) -> None:
         """Another conversation is restored, or there is a reason."""
@@ -341,7 +373,25 @@ class Turns:
             raise Broken(f"touched outside the store: {touched}")
 
     def _tend(self, rng: random.Random, allowed: StoreLimits, done: list[Mutation]) -> bool:
-        """Upkeep of one kind; whether it may have removed a conversation."""
+        """Upkeep of one kind; whether it may have removed a conversation. Most walks leave out
+        directories that are not there: a row may name one, but looking at hundreds of names for
+        it takes as long as all the rest."""
+        shards = sorted(census.SHARDS if rng.random() < WIDE else self._shards())
+        with (
+            patch.multiple(census, SHARDS=shards),
+            patch.object(upkeep, "_PLACES", _places(shards)),
+        ):
+            return self._tend_once(rng, allowed, done)
+
+    def _shards(self) -> set[str]:
+        """Directories that the store has, and some that it may not."""
+        found = {"00", "01", "ff"}
+        for area in census.AREA_NAMES:
+            with suppress(OSError):
+                found.update(os.listdir(self.site.root / area))
+        return found.intersection(census.SHARDS)
+
+    def _tend_once(self, rng: random.Random, allowed: StoreLimits, done: list[Mutation]) -> bool:
         name = rng.choice(
             ("report", "gc", "gc", "upkeep", "compact", "forget", "forget all", "command")
         )
@@ -483,8 +533,21 @@ class EngineTurns:
         return mutator.done
 
 
-def _array(array: mx.array) -> np.ndarray:
-    return np.array(array.astype(mx.float32))
+def _equal(got: dict[str, mx.array], want: dict[str, mx.array]) -> None:
+    """Bit for bit, in one computation."""
+    if got.keys() != want.keys():
+        raise Broken(f"arrays {sorted(got)}, not {sorted(want)}")
+    for name, array in want.items():
+        if (got[name].shape, got[name].dtype) != (array.shape, array.dtype):
+            raise Broken(f"the state differs: {name} {got[name].shape} {got[name].dtype}")
+    same = mx.stack([mx.array_equal(_bits(got[name]), _bits(want[name])) for name in want])
+    for name, equal in zip(want, same.tolist(), strict=True):  # type: ignore[arg-type]
+        if not equal:
+            raise Broken(f"the state differs: {name} {got[name].shape}")
+
+
+def _bits(array: mx.array) -> mx.array:
+    return array.view(mx.uint16 if array.itemsize == 2 else mx.uint32)
 
 
 def _same(got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> None:

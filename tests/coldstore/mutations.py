@@ -10,6 +10,7 @@ import os
 import random
 import socket
 import sqlite3
+import stat
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -82,19 +83,20 @@ class Mutator:
 
     def file(self) -> str:
         """A file that is still one, by its name; those of the index more often."""
-        names = [name for name in self.site.names() if self.is_file(name)]
+        names = self.files(self.site.names())
         if not names:
             return ""
         index = [name for name in names if name.startswith("manifest.sqlite")]
         return self.rng.choice(index if index and self.rng.random() < 0.2 else names)
 
+    def files(self, names: list[str]) -> list[str]:
+        """Those of ``names`` that are still files of the store alone."""
+        root = str(self.site.root)
+        inside: dict[str, bool] = {}
+        return [name for name in names if _is_alone(f"{root}/{name}", inside)]
+
     def is_file(self, name: str) -> bool:
-        path = self.site.root / name
-        try:
-            alone = path.is_file() and not path.is_symlink() and path.stat().st_nlink == 1
-            return alone and self.is_inside(path)
-        except OSError:
-            return False
+        return bool(self.files([name]))
 
     def is_inside(self, path: Path) -> bool:
         """Whether no folder on the way is a link by now: what lies outside is not to be damaged."""
@@ -104,7 +106,7 @@ class Mutator:
         return self.site.root / name
 
     def blob(self) -> str:
-        names = [n for n in self.site.names() if n.endswith((".kv", ".st")) and self.is_file(n)]
+        names = self.files([n for n in self.site.names() if n.endswith((".kv", ".st"))])
         return self.rng.choice(names) if names else ""
 
     def number(self) -> int | float:
@@ -118,6 +120,17 @@ class Mutator:
         """Keys that are of this store."""
         stems = {Path(name).name.partition(".")[0] for name in self.site.names()}
         return [bytes.fromhex(s) for s in sorted(stems) if len(s) == 64]
+
+
+def _is_alone(path: str, inside: dict[str, bool]) -> bool:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    folder = os.path.dirname(path)
+    if folder not in inside:
+        inside[folder] = os.path.realpath(folder) == folder
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and inside[folder]
 
 
 def part_of(name: str) -> str:
@@ -412,7 +425,7 @@ HEADER_CHANGES: list[Callable[[Mutator, dict[str, Any], bytes], tuple[str, bytes
 
 
 def entry(m: Mutator) -> Mutation | None:
-    names = [n for n in m.site.names() if n.startswith("entries/") and m.is_file(n)]
+    names = m.files([n for n in m.site.names() if n.startswith("entries/")])
     if not names:
         return None
     name = m.rng.choice(names)

@@ -61,11 +61,12 @@ class Site:
         for each in os.scandir(self.cache):
             if each.name.startswith("sessions-v") and each.name != self.root.name:
                 remove(Path(each.path))
-        self._drop_strangers(self.root, ".")
+        whole: set[str] = set()
+        self._drop_strangers(str(self.root), ".", whole)
         for name, node in self._nodes.items():
-            path = self.root / name
-            if self._is_as_it_was(path, name, node):
+            if name in whole:
                 continue
+            path = self.root / name
             if node.content is None:
                 path.mkdir(node.mode, exist_ok=True)
                 path.chmod(node.mode)
@@ -76,36 +77,33 @@ class Site:
                 path.chmod(node.mode)
                 os.utime(path, (self._time, self._time))
 
-    def _is_as_it_was(self, path: Path, name: str, node: _Node) -> bool:
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
-            return False
-        if node.content is None:
-            return stat.S_IMODE(status.st_mode) == node.mode
-        return (
-            name not in _MAPPED
-            and stat.S_IMODE(status.st_mode) == node.mode
-            and (status.st_size, status.st_mtime) == (len(node.content), self._time)
-        )
-
-    def _drop_strangers(self, path: Path, name: str) -> None:
-        """Whatever is not of the kind it was, or was not there; links are not followed."""
+    def _drop_strangers(self, path: str, name: str, whole: set[str]) -> None:
+        """Remove whatever is not of the kind it was, or was not there; links are not followed.
+        What is as it was is added to ``whole``."""
         node = self._nodes.get(name)
         try:
-            status = path.lstat()
+            status = os.lstat(path)
         except FileNotFoundError:
             return
-        is_folder = stat.S_ISDIR(status.st_mode)
-        same = node is not None and (
-            is_folder if node.content is None else stat.S_ISREG(status.st_mode)
-        )
-        if not same or (not is_folder and status.st_nlink > 1):
-            remove(path)
-        elif is_folder:
-            path.chmod(0o700)
+        mode = stat.S_IMODE(status.st_mode)
+        if node is None or (node.content is None and not stat.S_ISDIR(status.st_mode)):
+            remove(Path(path))
+        elif node.content is None:
+            if mode != 0o700:
+                os.chmod(path, 0o700)
+            if node.mode == 0o700:
+                whole.add(name)
             for each in os.listdir(path):
-                self._drop_strangers(path / each, each if name == "." else f"{name}/{each}")
+                inside = each if name == "." else f"{name}/{each}"
+                self._drop_strangers(f"{path}/{each}", inside, whole)
+        elif not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            remove(Path(path))
+        elif name not in _MAPPED and (mode, status.st_size, status.st_mtime) == (
+            node.mode,
+            len(node.content),
+            self._time,
+        ):
+            whole.add(name)
 
     def touched(self) -> list[str]:
         """What is not as it was around the store; it is put back."""

@@ -3,15 +3,19 @@ not be."""
 
 import errno
 import os
+import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from llm_mtplx.coldstore import BLOCK, ColdStore, StoreLimits
+from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits
 from llm_mtplx.coldstore.keys import Chain
+from llm_mtplx.coldstore.ledger import UNNAMED, leave_note
 from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
+from llm_mtplx.coldstore.upkeep import Upkeep
 
 from .aging import HOUR, Clock, age, on_disk
 from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens
@@ -310,3 +314,61 @@ def test_a_disk_that_fills_while_room_is_made(
         clock.now += HOUR
         assert write(store, MORE, "more") == {"disk_full": 1}
         assert restore(store, MORE)[0].position == 700
+
+
+@pytest.mark.parametrize("which", ["*.st", "*.kv", "CACHEDIR.TAG", "manifest.sqlite", "old"])
+def test_a_file_of_holes_counts_for_what_it_takes(tmp_path: Path, which: str) -> None:
+    """64 GB long, a few KB on the disk: neither conversations nor saves go for it."""
+    limits = {"max_bytes": 1 << 30, "grace_s": 0.0}
+    with opened(tmp_path, **limits) as store:
+        save_turn(store, IDS)
+        save_turn(store, MORE, "more")
+    before = on_disk(tmp_path)
+    if which == "old":
+        shutil.copytree(tmp_path / "sessions-v1", tmp_path / "sessions-v0")
+        os.truncate(tmp_path / "sessions-v0" / "CACHEDIR.TAG", 1 << 36)
+    elif which.startswith("*"):
+        os.truncate(min(files(tmp_path, which)), 1 << 36)
+    else:
+        os.truncate(tmp_path / "sessions-v1" / which, 1 << 36)
+    allowed = StoreLimits(free_floor_bytes=0, **limits)  # type: ignore[arg-type]
+    Upkeep(StoreRoot(tmp_path), allowed, threading.Event()).run()
+    collector = Collector(StoreRoot(tmp_path), allowed)
+    try:
+        plan = collector.plan_gc()
+        assert not plan.evicted
+        assert plan.nbytes <= before
+        collector.apply(plan)
+    finally:
+        collector.close()
+    with opened(tmp_path, **limits) as store:
+        for number in (2, 3):
+            assert write(store, tokens(700, seed=number), f"talk {number}") == {}
+        for ids in (IDS, MORE):
+            restore(store, ids)  # finds out what is damaged
+            save_turn(store, ids, "again")
+            assert restore(store, ids)[0].position == 700
+        report = store.report()
+        assert report.nbytes + report.other_bytes <= 10 * before
+        assert report.drops == {}
+
+
+@pytest.mark.parametrize("tended", [False, True])
+def test_a_note_that_claims_too_much_costs_nothing(tmp_path: Path, tended: bool) -> None:
+    """A damaged index may say that terabytes lie beside its rows: they are counted first."""
+    limits = {"max_bytes": 1 << 30, "grace_s": 0.0, "reconcile_every_s": 1e12}
+    with opened(tmp_path, **limits) as store:
+        for number in range(3):
+            save_turn(store, tokens(700, seed=number), f"talk {number}")
+    root = StoreRoot(tmp_path)
+    manifest = Manifest(root, WAIT)
+    leave_note(manifest, UNNAMED, {"bytes": 1 << 43})
+    manifest.close()
+    if tended:
+        allowed = StoreLimits(free_floor_bytes=0, **limits)  # type: ignore[arg-type]
+        Upkeep(root, allowed, threading.Event()).run()
+    with opened(tmp_path, **limits) as store:
+        assert write(store, MORE, "another") == {}
+        report = store.report()
+        assert report.other_bytes < 1 << 20
+        assert len(report.conversations) == 4

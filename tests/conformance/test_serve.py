@@ -87,4 +87,4 @@ def test_service_files_start_the_same(user_path: Path, monkeypatch: pytest.Monke
 def test_durations_are_checked() -> None:
     refused = mtplx("serve", "--keep-alive", "soon")
     assert refused.exit_code == 2
-    assert "'soon' is no duration" in refused.stderr
+    assert "'soon' is not a valid duration" in refused.stderr

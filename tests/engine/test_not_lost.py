@@ -146,7 +146,7 @@ def test_reading_ahead_and_warming_lose_nothing(
         ahead.read(model, talk.keeper, ahead.Ahead(made._request, model.key, [*ids, 5, 6]), bool)
     assert len(talk.bank.sessions) == 1
     request = Request("m", MODEL_DIR, [*talk.messages])
-    monkeypatch.setattr(warm, "_beginning", lambda model, requests: (0, [*ids, 5, 6]))
+    monkeypatch.setattr(warm, "beginning_of", lambda *args: (0, [*ids, 5, 6]))
     with pytest.raises(Injected):
         warm.warm(model, talk.keeper, [request])
     assert len(talk.bank.sessions) == 1

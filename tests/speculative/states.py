@@ -7,7 +7,7 @@ from llm_mtplx.speculative.state import State
 from llm_mtplx.speculative.upstream import KVCache
 
 
-def named_arrays(state: State) -> dict[str, np.ndarray]:
+def arrays_of(state: State) -> dict[str, mx.array]:
     """The rows a state holds, without spare capacity. Waiting rows must have been fed."""
     assert not state.waiting_ids
     arrays = {"hidden": state.hidden}
@@ -18,6 +18,12 @@ def named_arrays(state: State) -> dict[str, np.ndarray]:
             arrays[f"conv {index}"], arrays[f"recurrent {index}"] = cache.cache
     if state.head_cache is not None and state.head_cache.offset:
         arrays["head keys"], arrays["head values"] = state.head_cache.keys_and_values()
+    return arrays
+
+
+def named_arrays(state: State) -> dict[str, np.ndarray]:
+    """The same, computed."""
+    arrays = arrays_of(state)
     mx.eval(arrays)
     return {name: np.array(array.astype(mx.float32)) for name, array in arrays.items()}
 

@@ -7,6 +7,7 @@ anyway.
 from collections.abc import Callable, Sequence
 
 PLAIN_BYTES = 8  # a token: text with no more than these in the window is encoded as a whole
+SMALL = 1 << 20  # bytes; text up to here always is, so that its tokens can be named exactly
 SLICE = 1 << 16  # characters
 
 
@@ -19,7 +20,7 @@ def least_tokens(
     """
     size = len(text.encode(errors="replace"))
     by_size = -(-size // longest)
-    if size <= PLAIN_BYTES * limit or by_size > limit:
+    if size <= max(PLAIN_BYTES * limit, SMALL) or by_size > limit:
         return by_size
     counted = 0
     for start in range(0, len(text), SLICE):

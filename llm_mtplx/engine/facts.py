@@ -1,5 +1,7 @@
 """What this machine and installation are, for doctor and benchmarks."""
 
+import ctypes
+import os
 import platform
 import sys
 from importlib.metadata import version
@@ -52,11 +54,29 @@ def blas() -> str:
     """Which BLAS multiplies float32 matrices on the CPU."""
     if sys.platform == "darwin":
         return "Accelerate"
-    maps = Path("/proc/self/maps")
-    mapped = maps.read_text() if maps.exists() else ""
-    libraries = {Path(line.split()[-1]).name for line in mapped.splitlines() if "/" in line}
-    for prefix in ("libmkl_rt", "libopenblas"):
-        found = sorted(name for name in libraries if name.startswith(prefix))
-        if found:
-            return found[0]
-    return WHEEL_BLAS
+    library = _library_of("cblas_sgemm")
+    return library if library.startswith(("libmkl_rt", "libopenblas")) else WHEEL_BLAS
+
+
+class _DlInfo(ctypes.Structure):
+    """Dl_info of <dlfcn.h>."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("symbol", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _library_of(symbol: str) -> str:
+    """The file's name of the library whose ``symbol`` all of this process gets; "" where there is
+    none. A library that somebody has loaded for itself alone does not count."""
+    everything = ctypes.CDLL(None)
+    try:
+        address = ctypes.cast(getattr(everything, symbol), ctypes.c_void_p)
+        info = _DlInfo()
+        found = everything.dladdr(address, ctypes.byref(info))
+    except AttributeError:
+        return ""
+    return Path(os.fsdecode(info.file or b"")).name if found else ""

@@ -38,6 +38,19 @@ def run(*args: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @needs_openblas
+def test_a_library_that_is_loaded_beside_it_is_not_the_one_in_use() -> None:
+    """As another program's numpy loads its own."""
+    script = "import ctypes; {load}\nfrom llm_mtplx.engine.facts import blas\nprint(blas())"
+    name = openblas()
+    for load, used in (
+        (f"ctypes.CDLL({name!r})", "the mlx wheel's own"),
+        (f"ctypes.CDLL({name!r}, mode=ctypes.RTLD_GLOBAL)", "libopenblas"),
+    ):
+        done = run("-c", script.format(load=load))
+        assert done.stdout.startswith(used)
+
+
+@needs_openblas
 def test_states_are_within_rounding_of_a_fresh_prefill() -> None:
     done = run("-m", "tests.speculative.openblas_rounds", LLM_MTPLX_BLAS=str(openblas()))
     report = json.loads(done.stdout)

@@ -153,11 +153,7 @@ class ColdStore:
                     created=int(time.time()),
                 )
         # What it builds on must not be removed to make room for it.
-        end = max(
-            save.checkpoint.position if save.checkpoint is not None else 0,
-            *(rows.start + BLOCK for rows in save.blocks),
-            0,
-        )
+        end = max((file.wanted.end for file in files), default=0)
         return self._writer.submit(Job(files, entry, line=chain.keys_before(end)))
 
     def wait_for_room(self, nbytes: int, timeout: float) -> bool:

@@ -205,6 +205,21 @@ def store_lines() -> str:
     return "\n".join(lines) + "\n"
 
 
+def fuzz_line() -> str:
+    """What the last run of the fuzzer counted."""
+    told = _results("fuzz")
+    failures = told["failures"]
+    outcome = f"{failures} of them failed"
+    if not failures:
+        outcome = "no answer and no restored state differed from a cold run's, "
+        outcome += "and nothing outside the store was touched"
+    words = (
+        f"The last run of `make fuzz` [damaged {told['mutated_stores']:,} stores]"
+        f"(benchmarks/results/fuzz.json) and used each: in {told['turns']:,} turns {outcome}."
+    )
+    return textwrap.fill(words, 100) + "\n"
+
+
 def _removal_line(evicted: dict[str, Any], garbage: dict[str, Any]) -> str:
     save, restore = evicted["save_ms"], evicted["restore_ms"]
     with_it, without = (

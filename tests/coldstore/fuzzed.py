@@ -519,7 +519,7 @@ class EngineTurns:
             again = talk.say("Four.")
             close()
             if again.restored < kept:
-                if again.miss_reason is None:
+                if again.miss_reason is None and not may_stay(mutator.done):
                     raise Broken(f"{again.restored} of {kept} tokens, for no reason")
                 if not may_stay(mutator.done):
                     raise Broken(f"not healed: {again.restored} tokens, {again.miss_reason}")

@@ -855,6 +855,8 @@ class _index:
             return None
         self._sql = sqlite3.connect(paths[0], isolation_level=None, timeout=0)
         self._sql.text_factory = lambda data: data.decode("utf-8", "replace")
+        # What was damaged before may be a query that never ends.
+        self._sql.set_progress_handler(lambda: 1, 10_000_000)
         try:
             self._sql.execute("PRAGMA synchronous = OFF")
             self._sql.execute("SELECT count(*) FROM blocks").fetchone()

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from llm_mtplx.engine.blas import preload
+from llm_mtplx.architectures.blas import preload
 
 from .decode import BLAS, PROMPTS, machine
 
@@ -73,7 +73,7 @@ def main() -> None:
 
 
 def measure(name: str, tokens: int, repeats: int) -> dict[str, Any]:
-    from llm_mtplx.engine.facts import facts
+    from llm_mtplx.architectures.runtime import facts
 
     from . import contenders
 
@@ -97,8 +97,8 @@ def measure(name: str, tokens: int, repeats: int) -> dict[str, Any]:
 
 def tune(model: Any, tokens: int) -> dict[int, float]:
     """The costs that ``llm mtplx tune`` would save, here in one process."""
-    from llm_mtplx.engine.depths import Measured
-    from llm_mtplx.engine.tuning import sample
+    from llm_mtplx.measure.depths import Measured
+    from llm_mtplx.measure.tune import sample
 
     taken = [{depth: sample(model, depth, tokens) for depth in DEPTHS} for _ in range(3)]
     rates = {depth: [each[depth].tokens_per_s for each in taken] for depth in DEPTHS}
@@ -107,7 +107,7 @@ def tune(model: Any, tokens: int) -> dict[int, float]:
 
 def mixed(easy: Any, hard: Any) -> Any:
     """A model whose head is now the one, now the other."""
-    from llm_mtplx.speculative.head import MTPHead
+    from llm_mtplx.architectures.mtp_head import MTPHead
 
     class Mixed(MTPHead):
         def __call__(self, hidden: Any, embeddings: Any, cache: Any) -> Any:

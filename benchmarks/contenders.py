@@ -11,12 +11,12 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.generate import generate_step
 
+from llm_mtplx.architectures.gated_delta import Tape
+from llm_mtplx.architectures.mtp_head import MTPHead
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel, load
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.head import MTPHead
-from llm_mtplx.speculative.recurrent import Tape
 
 from .widen import SIZES, widen
 

@@ -66,7 +66,7 @@ def build(folder: Path) -> dict[str, Any]:
     import mlx.core as mx
     from mlx.utils import tree_flatten
 
-    from llm_mtplx.engine.facts import facts
+    from llm_mtplx.architectures.runtime import facts
 
     from . import contenders
     from .widen import SIZES

@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from llm_mtplx.engine.blas import preload
+from llm_mtplx.architectures.blas import preload
 
 BLAS = {
     "wheel": {"LLM_MTPLX_BLAS": "off"},
@@ -79,7 +79,7 @@ def machine() -> dict[str, Any]:
 
 
 def measure(name: str, tokens: int, repeats: int) -> dict[str, Any]:
-    from llm_mtplx.engine.facts import facts
+    from llm_mtplx.architectures.runtime import facts
 
     from . import contenders
 

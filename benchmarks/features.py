@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from llm_mtplx.architectures.runtime import facts
 from llm_mtplx.chat.answer import Answer
 from llm_mtplx.chat.decode import AnswerDecoder
 from llm_mtplx.chat.tools import declare, names_of
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine.facts import facts
 from llm_mtplx.engine.load import LoadedModel, load
-from llm_mtplx.engine.protocol import Request
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.protocol import Request
 from llm_mtplx.sessions.bank import Bank
 from tests.dictated import LIMITS, DictatedDecoder, ram_only
 from tests.sessions.talk import Clock, Talk

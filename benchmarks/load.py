@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from llm_mtplx.engine.blas import preload
+from llm_mtplx.architectures.blas import preload
 
 from .decode import machine
 
@@ -125,7 +125,7 @@ def load_ours(args: argparse.Namespace) -> dict[str, float]:
     steps.done("python and llm")
     preload()
     from llm_mtplx.engine import engine, load, memory, turn
-    from llm_mtplx.engine.protocol import Reasoning, Request, Text
+    from llm_mtplx.protocol import Reasoning, Request, Text
     from llm_mtplx.speculative.decoder import Decoder
 
     steps.done("imports")
@@ -245,7 +245,7 @@ def compare_prefill(args: argparse.Namespace) -> dict[str, Any]:
     import mlx.core as mx
     from mlx_lm.generate import generate_step
 
-    from llm_mtplx.engine.facts import facts
+    from llm_mtplx.architectures.runtime import facts
     from llm_mtplx.engine.load import load
     from llm_mtplx.speculative.decoder import Decoder
     from llm_mtplx.speculative.distributions import Sampling

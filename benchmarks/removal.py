@@ -29,8 +29,8 @@ from llm_mtplx.coldstore import (
     store_root,
 )
 from llm_mtplx.coldstore.entries import encode_entry
+from llm_mtplx.coldstore.index.manifest import BlockRow, CheckpointRow
 from llm_mtplx.coldstore.keys import KEY_BYTES, Chain
-from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
 from llm_mtplx.coldstore.root import StoreRoot
 
 FINGERPRINT = "small"

@@ -137,7 +137,7 @@ def take_sample(wanted: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def about() -> dict[str, Any]:
-    from llm_mtplx.engine.facts import facts
+    from llm_mtplx.architectures.runtime import facts
 
     from .decode import machine
 

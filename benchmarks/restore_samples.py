@@ -10,13 +10,13 @@ from typing import Any
 
 import mlx.core as mx
 
+from llm_mtplx.architectures.mlx_lm_compat import spare_rows
 from llm_mtplx.coldstore import BLOCK, ColdStore
+from llm_mtplx.coldstore.index.manifest import BlockRow, CheckpointRow
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
 from llm_mtplx.sessions.bank import Bank, BankLimits
 from llm_mtplx.sessions.keeper import Keeper, Persistence
 from llm_mtplx.sessions.session import Checkpoint, Session
-from llm_mtplx.speculative.upstream import spare_rows
 
 from . import shape27b
 from .stores import FINGERPRINT, WAIT_S, Ours, open_store

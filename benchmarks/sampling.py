@@ -17,7 +17,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from llm_mtplx.engine.blas import preload
+from llm_mtplx.architectures.blas import preload
 from llm_mtplx.speculative.distributions import Sampling, choose
 from llm_mtplx.speculative.noise import Noise
 
@@ -50,7 +50,7 @@ def main() -> None:
     report["answers"] = answers(args.model, args.tokens, args.rounds)
     print(json.dumps(report["answers"], indent=1))
     if args.out:
-        from llm_mtplx.engine.facts import facts
+        from llm_mtplx.architectures.runtime import facts
 
         told = facts()
         report |= {"versions": told["versions"], "blas": told["blas"]}

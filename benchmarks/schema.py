@@ -50,10 +50,10 @@ def main() -> None:
     if args.what == "valid":
         report: dict[str, Any] = {"schemas": valid(args.seeds)}
     else:
-        from llm_mtplx.engine.blas import preload
+        from llm_mtplx.architectures.blas import preload
 
         preload()
-        from llm_mtplx.engine.facts import facts
+        from llm_mtplx.architectures.runtime import facts
 
         from .decode import machine
 

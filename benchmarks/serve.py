@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from llm_mtplx.architectures.runtime import facts
+from llm_mtplx.attach.client import Attachment, connect
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine.attach import Attachment, connect
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.facts import facts
-from llm_mtplx.engine.protocol import Finished, Request, Text
+from llm_mtplx.protocol import Finished, Request, Text
 
 from .decode import machine
 from .load import bytecode_in

@@ -9,8 +9,8 @@ import math
 import mlx.core as mx
 import numpy as np
 
-from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.upstream import ArraysCache, GrowingKVCache, KVCache
+from llm_mtplx.architectures.mlx_lm_compat import ArraysCache, GrowingKVCache, KVCache
+from llm_mtplx.architectures.state import State
 
 LAYERS, EVERY = 64, 4
 HEADS, WIDTH, HIDDEN = 4, 256, 5120

@@ -38,8 +38,8 @@ from llm_mtplx.coldstore import (
 )
 from llm_mtplx.coldstore.codec import pack, unpack
 from llm_mtplx.coldstore.format import Header, SectionInfo
+from llm_mtplx.coldstore.index.manifest import BlockRow, CheckpointRow
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
 
 from .decode import machine
 from .removal import eviction, garbage

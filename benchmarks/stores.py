@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import mlx.core as mx
 from mlx_lm.models.cache import ArraysCache, KVCache, load_prompt_cache, save_prompt_cache
 
+from llm_mtplx.architectures.state import State
 from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.sessions.cold import read_line, save_line
+from llm_mtplx.sessions.persist import read_line, save_line
 from llm_mtplx.sessions.session import Checkpoint
-from llm_mtplx.speculative.state import State
 
 from . import shape27b
 

@@ -10,16 +10,13 @@ import logging
 import math
 import os
 import re
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
 from . import jsonfile
 from .once import first_time
 from .settings import PREFIX, settings_path
-
-if TYPE_CHECKING:
-    from .coldstore import StoreLimits
 
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 DURATIONS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
@@ -169,17 +166,6 @@ def _spelled(name: str, value: Any) -> str:
         whole = [unit for unit, size in UNITS.items() if value and value % size == 0]
         return f"{value // UNITS[whole[-1]]}{whole[-1]}" if whole else str(value)
     return f"{value:g} s" if isinstance(value, float) else str(value)
-
-
-def store_limits() -> "StoreLimits":
-    from .coldstore import StoreLimits  # who asks a resident engine needs no store
-
-    told = limits()
-    return StoreLimits(
-        max_bytes=told.cache_max_size,
-        write_budget_bytes=told.write_budget_per_hour,
-        backlog_bytes=told.backlog_bytes,
-    )
 
 
 def _from_environment() -> dict[str, Any]:

@@ -20,19 +20,11 @@ from .errors import ModelFolderError, MtplxError, RequestError
 from .interrupt import first_interrupt_in_chat, in_chat
 from .once import first_time
 from .options import MtplxOptions, stop_strings
-from .progress import ProgressLine, notice
 from .settings import is_logging
+from .terminal import ProgressLine, notice
 
 if TYPE_CHECKING:
-    from .engine.protocol import (
-        Event,
-        Finished,
-        Progress,
-        Request,
-        Restored,
-        ToolCall,
-        ToolCallPart,
-    )
+    from .protocol import Event, Finished, Progress, Request, Restored, ToolCall, ToolCallPart
 
 
 METADATA = "mtplx"  # our key in a part's provider_metadata
@@ -75,7 +67,7 @@ class MtplxModel(_Shared, llm.Model):
         response: llm.Response,
         conversation: llm.Conversation | None,
     ) -> Iterator[StreamEvent]:
-        from .engine.choose import stream as start
+        from .attach.choose import stream as start
 
         try:
             events = start(build_request(self.entry, prompt, conversation), stays=in_chat())
@@ -98,7 +90,7 @@ class AsyncMtplxModel(_Shared, llm.AsyncModel):
         response: llm.AsyncResponse,
         conversation: llm.AsyncConversation | None,
     ) -> AsyncGenerator[StreamEvent, None]:
-        from .engine.choose import astream
+        from .attach.choose import astream
 
         with ProgressLine() as progress:
             request = build_request(self.entry, prompt, conversation)
@@ -119,8 +111,8 @@ def build_request(
     With ``beginning`` it may be a system prompt or tools alone, with nothing to answer.
     """
     from .chat.tools import declared
-    from .engine.protocol import Request
     from .messages import check_calls, template_messages, without_failed_turns
+    from .protocol import Request
 
     history = prompt.messages
     if conversation is not None and (conversation.responses or _is_loaded(conversation)):
@@ -229,7 +221,7 @@ class _Reply:
         self._writing: str | None = None  # arguments sent of the call that is being written
 
     def take(self, event: "Event") -> Iterator[StreamEvent]:
-        from .engine.protocol import (
+        from .protocol import (
             Finished,
             Notice,
             Progress,

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import mlx.core as mx
 
+from llm_mtplx.architectures.state import State
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.coldstore import ColdStore
@@ -14,7 +15,6 @@ from llm_mtplx.sessions.budgets import BankLimits
 from llm_mtplx.sessions.keeper import Keeper, Persistence
 from llm_mtplx.speculative.decoder import Ahead, Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.state import State
 
 from .tiny import random_trunk_and_head
 

@@ -13,8 +13,8 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.models.qwen3_5 import Model, ModelArgs
 
-from llm_mtplx.speculative.head import MTPHead
-from llm_mtplx.speculative.trunk import Trunk
+from llm_mtplx.architectures.mtp_head import MTPHead
+from llm_mtplx.architectures.trunk import Trunk
 
 from .folders import Weights, save
 from .forms import save_folder

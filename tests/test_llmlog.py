@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from llm.cli import cli
 
-from llm_mtplx.llmlog import Reuse, conversation_names, reuse, total
+from llm_mtplx.commands.llmlog import Reuse, conversation_names, reuse, total
 
 SYSTEM = " ".join(["You answer in short and polite sentences."] * 8)
 

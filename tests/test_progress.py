@@ -9,10 +9,10 @@ import termios
 
 import pytest
 
-from llm_mtplx.engine.protocol import Progress, Restored
 from llm_mtplx.model import progress_words
-from llm_mtplx.progress import ProgressLine
+from llm_mtplx.protocol import Progress, Restored
 from llm_mtplx.sessions.reasons import Reason
+from llm_mtplx.terminal import ProgressLine
 
 COLUMNS = 40
 

@@ -6,8 +6,8 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 from mlx_lm.models.qwen3_5 import Model, ModelArgs
 
-from llm_mtplx.speculative.head import MTPHead
-from llm_mtplx.speculative.trunk import Trunk
+from llm_mtplx.architectures.mtp_head import MTPHead
+from llm_mtplx.architectures.trunk import Trunk
 
 TEXT_CONFIG: dict[str, Any] = {
     "model_type": "qwen3_5_text",

@@ -1,5 +1,6 @@
 """Where model folders lie on this machine. Fetches nothing and imports no client."""
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -119,3 +120,20 @@ def _is_model(path: Path) -> bool:
 
 def _expand(path: str) -> Path:
     return expand(os.path.expandvars(path))
+
+
+def folder_identity(folder: Path) -> str:
+    """Changes when a file of the folder does. Reads no file."""
+    told = [str(folder.resolve())]
+    for parent in (folder, folder / "mtp"):
+        try:
+            names = sorted(entry.name for entry in os.scandir(parent))
+        except OSError:
+            continue
+        for name in names:
+            try:
+                file = (parent / name).stat()
+            except OSError:
+                continue
+            told.append(f"{parent.name}/{name} {file.st_size} {file.st_mtime_ns} {file.st_ino}")
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:32]

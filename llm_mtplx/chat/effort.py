@@ -9,7 +9,7 @@ from .latesystem import in_place
 
 if TYPE_CHECKING:
     from ..catalog.families import Family
-    from ..engine.protocol import Request
+    from ..protocol import Request
     from .tokenizer import ChatTokenizer
 
 LEVELS = ("low", "medium", "high", "xhigh")

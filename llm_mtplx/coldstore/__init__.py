@@ -1,11 +1,9 @@
 """The SSD store of sessions: knows keys, bytes and memoryviews. Imports no MLX and no llm."""
 
-from .compact import Compacted
 from .entries import CheckpointRole, Entry
 from .format import Header, SectionInfo
-from .gc import Collector, GcPlan
 from .keys import BLOCK, Chain
-from .reasons import DROP_REASONS, MISS_REASONS, DropReason, LayoutRefused, MissReason
+from .reasons import DROP_REASONS, MISS_REASONS, DropReason, LayoutRefused, MissReason, StoreError
 from .records import (
     BlockRows,
     CheckpointState,
@@ -21,9 +19,11 @@ from .records import (
     Section,
     StoreLimits,
 )
-from .removal import Removed
 from .root import store_root
 from .store import ColdStore
+from .upkeep.gc import Collector, GcPlan
+from .upkeep.pack import Compacted
+from .upkeep.removal import Removed
 
 __all__ = [
     "BLOCK",
@@ -54,6 +54,7 @@ __all__ = [
     "Save",
     "Section",
     "SectionInfo",
+    "StoreError",
     "StoreLimits",
     "store_root",
 ]

@@ -4,13 +4,13 @@ import time
 from collections.abc import Iterable
 
 from .blobs import Blobs
-from .budget import disk_free, room_now
-from .ledger import note_written, stored_now, written_last_hour
-from .manifest import Manifest
+from .index.ledger import note_written, stored_now, written_last_hour
+from .index.manifest import Manifest
 from .reasons import StoreError
 from .records import StoreLimits
 from .root import StoreRoot
-from .tidy import Tidier
+from .upkeep.limits import disk_free, room_now
+from .upkeep.tidy import Tidier
 
 _COUNTED_S = 5.0  # for so long the store's size is not asked for again
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .format import Buffer, flat
+from .index.rows import is_writer
 from .keys import Kind, parse_key
 from .root import FILE_MODE, StoreRoot, bytes_taken, displace, open_file
-from .rows import is_writer
 
 AREA: dict[Kind, str] = {"block": "blobs", "checkpoint": "blobs", "entry": "entries"}
 SUFFIX: dict[Kind, str] = {"block": ".kv", "checkpoint": ".st", "entry": ".json"}

@@ -4,12 +4,12 @@ import os
 
 from .blobs import Blobs
 from .format import Header
-from .graph import Graph
+from .index.graph import Graph
+from .index.rows import CheckpointRow
 from .keys import BLOCK, FileKind, checkpoint_key, pack_ids, root_key
 from .reader import read_head
 from .reasons import BadFile, MissReason
 from .root import NotAFile
-from .rows import CheckpointRow
 
 
 def read_ids(blobs: Blobs, fingerprint: str, checkpoint: bytes) -> list[int] | MissReason:

@@ -4,8 +4,8 @@ import fcntl
 import os
 import re
 
+from .index.rows import is_writer
 from .root import FILE_MODE, NotAFile, StoreRoot, displace, open_file
-from .rows import is_writer
 
 _NAME = re.compile(r"[0-9a-f]{32}\.lock")
 _held: set[int] = set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
 from .blobs import Blobs
-from .lookup import wanted_block, wanted_checkpoint
+from .index.lookup import wanted_block, wanted_checkpoint
 from .reader import FileRefused, OpenFile, Wanted, open_file
 from .reasons import BadFile, LayoutRefused, MissReason
 from .records import Found, Place

@@ -3,9 +3,9 @@
 import sqlite3
 
 from .entries import Entry
+from .index.rows import BlockRow, CheckpointRow
 from .keys import BLOCK
 from .reasons import StoreError
-from .rows import BlockRow, CheckpointRow
 
 # The blocks that a checkpoint needs, as far as they are stored; a damaged index may hold a circle.
 _LINE = (

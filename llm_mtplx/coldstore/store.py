@@ -10,23 +10,23 @@ from collections.abc import Sequence, Set
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from .background import Background
 from .blobs import Blobs, Failpoint
-from .compact import Compacted, Compaction
 from .entries import Entry
-from .forget import Forgetting
-from .graph import Graph
+from .index.graph import Graph
+from .index.lookup import find, stored_keys, wanted_block, wanted_checkpoint
+from .index.manifest import Manifest
 from .keys import BLOCK, Chain, parse_key
 from .line import read_ids
-from .lookup import find, stored_keys, wanted_block, wanted_checkpoint
-from .manifest import Manifest
 from .reasons import DropReason, MissReason, StoreError, miss_reason
-from .reconcile import clear_dead_writers, rebuild
 from .records import Counters, Forgotten, Found, Miss, Place, Report, Restored, Save, StoreLimits
-from .report import holdings
 from .restore import Failure, files_of, read_files
 from .root import StoreRoot
 from .trouble import Trouble
+from .upkeep.background import Background
+from .upkeep.forget import Forgetting
+from .upkeep.pack import Compacted, Compaction
+from .upkeep.reconcile import clear_dead_writers, rebuild
+from .upkeep.report import holdings
 from .writer import Job, NewFile, Writer
 
 log = logging.getLogger(__name__)

@@ -12,15 +12,15 @@ from .admission import Admission
 from .blobs import Blobs, Failpoint
 from .entries import Entry, encode_entry, entry_verifies
 from .format import Buffer, Header, SectionInfo, encode_head
+from .index.manifest import Manifest
+from .index.rows import BlockRow, CheckpointRow
 from .keys import FileKind, unpack_ids
-from .manifest import Manifest
 from .reader import Wanted, file_verifies
 from .reasons import DropReason, StoreError, drop_reason
-from .reconcile import clear_dead_writers
 from .records import Section, StoreLimits
 from .root import StoreRoot
-from .rows import BlockRow, CheckpointRow
 from .trouble import Trouble
+from .upkeep.reconcile import clear_dead_writers
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ..model import MtplxModel, build_request
 
 if TYPE_CHECKING:
     from ..catalog.entries import Entry
-    from ..engine.protocol import Request
+    from ..protocol import Request
 
 # What a prompt may go on with. Its first tokens may join the last ones of the beginning, so the
 # beginning ends where all of these still agree.

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ..catalog.entries import DEMO_ID, entry_named
-from ..progress import notice
+from ..terminal import notice
 from .bars import bar
 
 if TYPE_CHECKING:
-    from ..engine.bench import Benched
+    from ..engine.load import LoadedModel
+    from ..measure.bench import Benched
 
 PLACES = {"cold": "cold", "ram": "from RAM", "ssd": "from SSD"}
 
@@ -35,7 +36,13 @@ def bench(model: str, prompt_tokens: int, tokens: int, repeats: int, json_: bool
     from ..engine.engine import shared_engine
 
     entry = entry_named(model)
-    done = shared_engine().bench(entry.path, prompt_tokens, tokens, repeats, notice)
+
+    def task(loaded: "LoadedModel") -> "Benched":
+        from ..measure.bench import bench as measure
+
+        return measure(loaded, prompt_tokens, tokens, repeats)
+
+    done = shared_engine().run_with(entry.path, task, notice)
     if json_:
         click.echo(json.dumps({"model": entry.model_id, **asdict(done)}, indent=2))
         return

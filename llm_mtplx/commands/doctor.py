@@ -13,15 +13,17 @@ from ..coldstore import ColdStore
 from ..demo import MODEL_DIR
 from ..engine.budgets import bank_limits
 from ..errors import MtplxError
-from ..groups import ssd_session_cache
-from ..limits import store_limits
-from ..progress import notice
+from ..sessions.budgets import store_limits
+from ..sessions.groups import ssd_session_cache
 from ..settings import cache_dir
+from ..terminal import notice
 from .advice import advice
 from .status import resident_engine, size
 
 if TYPE_CHECKING:
-    from ..engine.tuning import Record
+    from ..engine.load import LoadedModel
+    from ..engine.tuned import Record
+    from ..measure.verify import Verified
 
 QUESTION = "What is the capital of France?"
 
@@ -44,8 +46,8 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
     folder = inspect(entry.path)
 
     def told() -> dict[str, Any]:
-        from ..engine.facts import facts, memory_limits
-        from ..engine.tuning import recorded
+        from ..architectures.runtime import facts, memory_limits
+        from ..engine.tuned import recorded
 
         limits = memory_limits()
         about = _model(entry, folder, recorded(folder))
@@ -56,7 +58,7 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
     report["engine"] = _engine()
     report["advice"] = advice(report)
     report["demo"] = _ask_demo()
-    verified = engine.verify(entry.path, notice) if verify_ else None
+    verified = engine.run_with(entry.path, _verified, notice) if verify_ else None
     if verified is not None:
         report["verify"] = {"model": model, "holds": verified.holds, **asdict(verified)}
     if json_:
@@ -70,6 +72,12 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
             f"{model} does not answer the same from a restored state. Please report this with "
             "the output of 'llm mtplx doctor --verify --json'; until then use '-o cache off'."
         )
+
+
+def _verified(model: "LoadedModel") -> "Verified":
+    from ..measure.verify import verify
+
+    return verify(model)
 
 
 def _model(entry: Entry, folder: ModelFolder, tuned: "Record | None") -> dict[str, Any]:
@@ -108,7 +116,7 @@ def _engine() -> dict[str, Any] | None:
 
 def _ask_demo() -> dict[str, Any]:
     from ..engine.engine import shared_engine
-    from ..engine.protocol import Finished, Request, Text
+    from ..protocol import Finished, Request, Text
 
     request = Request(
         DEMO_ID,

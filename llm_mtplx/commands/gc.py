@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from ..coldstore import Collector, GcPlan, Removed, store_root
-from ..coldstore.reasons import StoreError
+from ..coldstore import Collector, GcPlan, Removed, StoreError, store_root
 from ..errors import MtplxError
-from ..limits import parse_size, store_limits
+from ..limits import parse_size
+from ..sessions.budgets import store_limits
 from ..settings import cache_dir
 from .status import size
 

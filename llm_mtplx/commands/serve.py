@@ -99,16 +99,16 @@ def serve(
         http = False
     options = _options(ctx)
     if print_service:
-        from ..engine.service import service_file
+        from ..attach.service_file import service_file
 
         if http:
             _make_key(host, require_key)  # here, not in the service's log
         click.echo(service_file(print_service, options))
         return
     if detach:
-        from ..engine.keepalive import log_path, start_engine
-        from ..engine.place import socket_path
-        from ..engine.resident import ALREADY, holder
+        from ..attach.launch import log_path, start_engine
+        from ..attach.server import ALREADY, holder
+        from ..attach.socket_path import socket_path
 
         if holder(socket_path()) is not None:
             raise MtplxError(ALREADY)
@@ -118,9 +118,9 @@ def serve(
         where = f" and listens at {told['address']}" if told["address"] else ""
         click.echo(f"The engine stays in the background{where}; its log is {log_path()}.")
         return
+    from ..attach.lifetime import reside
+    from ..attach.server import Place
     from ..engine.engine import shared_engine
-    from ..engine.reside import reside
-    from ..engine.resident import Place
 
     extra = address = None
     place = Place()
@@ -176,9 +176,9 @@ def _make_key(host: str, require_key: bool) -> None:
 @click.command()
 def stop() -> None:
     "Stop the engine that is running in the background"
-    from ..engine.attach import NoEngine, ask
-    from ..engine.place import socket_path
-    from ..engine.resident import holder
+    from ..attach.client import NoEngine, ask
+    from ..attach.server import holder
+    from ..attach.socket_path import socket_path
 
     pid = holder(socket_path())
     if pid is None:
@@ -195,8 +195,8 @@ def stop() -> None:
 
 
 def _ended(pid: int) -> bool:
-    from ..engine.place import socket_path
-    from ..engine.resident import holder
+    from ..attach.server import holder
+    from ..attach.socket_path import socket_path
 
     deadline = time.monotonic() + STOP_S
     while holder(socket_path()) == pid:

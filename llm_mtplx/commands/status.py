@@ -9,10 +9,11 @@ import click
 from ..coldstore import ColdStore, Conversation, Report
 from ..engine.budgets import bank_limits
 from ..errors import MtplxError
-from ..groups import session_bank, ssd_session_cache, why_not_written
-from ..limits import limits, store_limits
-from ..llmlog import Reuse, conversation_names, reuse, total
+from ..limits import limits
+from ..sessions.budgets import store_limits
+from ..sessions.groups import session_bank, ssd_session_cache, why_not_written
 from ..settings import cache_dir
+from .llmlog import Reuse, conversation_names, reuse, total
 
 
 @click.command()
@@ -65,7 +66,7 @@ def _reuse(told: Reuse) -> dict[str, Any]:
 
 def resident_engine() -> dict[str, Any] | None:
     """What the engine that stays loaded tells of itself; None where there is none."""
-    from ..engine.attach import NoEngine, Strange, ask
+    from ..attach.client import NoEngine, Strange, ask
 
     try:
         return ask("status")
@@ -176,7 +177,7 @@ def forget(conversation: str | None, everything: bool, older_than: float | None)
 
 def _forget_in_ram(conversation: str | None, older_than: float) -> bool:
     """Whether there is a resident engine; it drops what it has."""
-    from ..engine.attach import NoEngine, ask
+    from ..attach.client import NoEngine, ask
 
     try:
         ask("forget", conversation=conversation, older_than=older_than)

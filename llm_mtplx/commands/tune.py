@@ -2,14 +2,18 @@
 
 import json
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
-from ..catalog.entries import DEMO_ID, entry_named
-from ..engine.depths import DEPTHS, Measured, measure
+from ..catalog.entries import DEMO_ID, Entry, entry_named
 from ..errors import RequestError
-from ..progress import ProgressLine, notice
+from ..measure.depths import DEPTHS, Measured, Sample, measure
+from ..terminal import ProgressLine, notice
 from .bars import bar
+
+if TYPE_CHECKING:
+    from ..engine.load import LoadedModel
 
 
 def _depths(ctx: click.Context, param: click.Parameter, told: str) -> list[int]:
@@ -53,10 +57,7 @@ def tune(
     if inspect(entry.path).head is None:
         raise RequestError(f"{entry.model_id} has no MTP head: there is no depth to tune.")
     if sampled is not None:
-        from ..engine.engine import shared_engine
-
-        taken = shared_engine().sample(entry.path, sampled, tokens, notice)
-        click.echo(json.dumps(asdict(taken)))
+        click.echo(json.dumps(asdict(_sample(entry, sampled, tokens))))
         return
     with ProgressLine() as line:
 
@@ -69,6 +70,17 @@ def tune(
     else:
         click.echo("\n".join(table(measured)))
         click.echo("Saved: draft auto chooses round for round, by these costs.")
+
+
+def _sample(entry: Entry, depth: int, tokens: int) -> Sample:
+    from ..engine.engine import shared_engine
+
+    def task(model: "LoadedModel") -> Sample:
+        from ..measure.tune import sample
+
+        return sample(model, depth, tokens)
+
+    return shared_engine().run_with(entry.path, task, notice)
 
 
 def _report(model_id: str, measured: Measured) -> dict[str, object]:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from ..errors import MtplxError
-from ..progress import notice
 from ..settings import cache_dir, is_logging
+from ..terminal import notice
 from .as_prompt import continuations, piped, request_of, takes
 
 

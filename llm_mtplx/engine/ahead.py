@@ -7,13 +7,13 @@ whole answer again before its own first new token. Lives on the engine's thread.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..architectures.state import State
+from ..protocol import Request
 from ..sessions.keeper import Keeper
 from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
-from ..speculative.state import State
 from .load import LoadedModel
-from .protocol import Request
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .protocol import Request
+from ..protocol import Request
 
 if TYPE_CHECKING:
     from ..catalog.families import Family

@@ -5,8 +5,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .hello import folder_identity
-from .protocol import Request
+from ..catalog.places import folder_identity
+from ..protocol import Request
 
 if TYPE_CHECKING:
     from ..chat.tokenizer import ChatTokenizer

@@ -7,12 +7,12 @@ from ..catalog.contract import DraftSampler
 from ..catalog.families import family_at, runtime_at
 from ..catalog.folder import ModelFolder
 from ..errors import PromptTooLong, RequestError
+from ..protocol import Request
 from ..speculative.adaptive import AdaptiveDepth
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
 from .counts import Counts
 from .load import LoadedModel
-from .protocol import Request
 
 SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p")
 

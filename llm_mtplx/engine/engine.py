@@ -13,22 +13,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ..architectures.blas import preload
 from ..errors import EngineError, Interrupted, MtplxError
-from .blas import preload
+from ..protocol import Event, Failed, Finished, Notice, Progress, Request, Restored
 from .fair import FairQueue
 from .observe import Observer
 from .parking import Parking, leave
-from .protocol import Event, Failed, Finished, Notice, Progress, Request, Restored
 from .streams import AsyncEventStream, EventStream, Job
 
 if TYPE_CHECKING:
     from ..coldstore import ColdStore, Counters
     from .ahead import Ahead
-    from .bench import Benched
-    from .depths import Sample
-    from .residents import Residents
+    from .load import LoadedModel
+    from .loaded_models import Residents
     from .turn import Turn
-    from .verify import Verified
     from .warm import Warmed
 
 T = TypeVar("T")
@@ -329,19 +327,16 @@ class Engine:
 
     @cached_property
     def _residents(self) -> "Residents":
-        from .residents import Residents
+        from .loaded_models import Residents
 
         return Residents()
 
-    def verify(self, folder: Path, notice: Callable[[str], None]) -> "Verified":
-        """Compare one answer cold, from RAM, from SSD and without drafts."""
-
-        def task() -> "Verified":
-            from .verify import verify
-
-            return verify(self._residents.get(folder.name, folder, notice).model)
-
-        return self.call(task)
+    def run_with(
+        self, folder: Path, task: Callable[["LoadedModel"], T], notice: Callable[[str], None]
+    ) -> T:
+        """Run ``task`` with the model in ``folder``, on the engine's thread: MLX may be imported
+        there and nowhere else."""
+        return self.call(lambda: task(self._residents.get(folder.name, folder, notice).model))
 
     def warm(self, requests: Sequence[Request], notice: Callable[[str], None]) -> "Warmed":
         """Keep the state after what all ``requests`` of one model begin with."""
@@ -352,36 +347,6 @@ class Engine:
             first = requests[0]
             resident = self._residents.get(first.model_id, first.folder, notice)
             return warm(resident.model, self._residents.keeper(resident, first.salt), requests)
-
-        return self.call(task)
-
-    def sample(
-        self, folder: Path, depth: int, tokens: int, notice: Callable[[str], None]
-    ) -> "Sample":
-        """How fast a model decodes at one depth."""
-
-        def task() -> "Sample":
-            from .tuning import sample
-
-            return sample(self._residents.get(folder.name, folder, notice).model, depth, tokens)
-
-        return self.call(task)
-
-    def bench(
-        self,
-        folder: Path,
-        prompt_tokens: int,
-        tokens: int,
-        repeats: int,
-        notice: Callable[[str], None],
-    ) -> "Benched":
-        """How fast a model reads, answers and goes on from RAM and from SSD."""
-
-        def task() -> "Benched":
-            from .bench import bench
-
-            model = self._residents.get(folder.name, folder, notice).model
-            return bench(model, prompt_tokens, tokens, repeats)
 
         return self.call(task)
 

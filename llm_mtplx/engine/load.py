@@ -5,21 +5,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..architectures import chunked
+from ..architectures.draft_lm_head import draft_lm_head
+from ..architectures.half_precision import widen_linears
+from ..architectures.load_head import load_head
+from ..architectures.load_trunk import is_quantized, load_trunk
+from ..architectures.mtp_head import MTPHead
+from ..architectures.runtime import WHEEL_BLAS, backend, blas
+from ..architectures.trunk import Trunk
 from ..catalog.families import depth_at
 from ..catalog.fit import Needs
 from ..catalog.folder import ModelFolder, inspect
 from ..catalog.footprint import of_folder
 from ..chat.tokenizer import ChatTokenizer
-from ..speculative import chunked
 from ..speculative.depth import BREAK_EVEN, default_depth, guessed_costs
-from ..speculative.half_precision import widen_linears
-from ..speculative.head import MTPHead
 from ..speculative.pace import Pace
-from ..speculative.trunk import Trunk
-from .draft_lm_head import draft_lm_head
-from .facts import WHEEL_BLAS, backend, blas
-from .load_head import load_head
-from .load_trunk import is_quantized, load_trunk
 from .loader import hold, release
 
 

@@ -5,17 +5,17 @@ import logging
 
 import mlx.core as mx
 
+from ..architectures import chunked
+from ..architectures.runtime import facts
 from ..coldstore import ColdStore
-from ..limits import limits, store_limits
+from ..limits import limits
 from ..once import first_time
 from ..sessions.bank import Bank
-from ..sessions.budgets import BankLimits
+from ..sessions.budgets import BankLimits, store_limits
 from ..sessions.fingerprint import Fingerprint
 from ..sessions.keeper import Keeper, Persistence
 from ..settings import NoCacheDir, cache_dir
-from ..speculative import chunked
 from ..speculative.decoder import KERNEL_CHUNK, OPS_CHUNK
-from .facts import facts
 from .load import LoadedModel
 
 logger = logging.getLogger(__name__)

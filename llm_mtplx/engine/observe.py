@@ -10,8 +10,8 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..protocol import Finished, Request
 from .pace import Pace
-from .protocol import Finished, Request
 
 logger = logging.getLogger(__name__)
 

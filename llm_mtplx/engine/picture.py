@@ -5,8 +5,8 @@ from typing import Any
 import mlx.core as mx
 
 from ..catalog import fit, machine
-from ..groups import session_bank
-from .residents import Residents
+from ..sessions.groups import session_bank
+from .loaded_models import Residents
 
 
 def picture(residents: Residents) -> dict[str, Any]:

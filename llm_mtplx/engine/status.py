@@ -3,7 +3,7 @@
 import time
 from typing import Any
 
-from ..groups import saves, session_bank
+from ..sessions.groups import saves, session_bank
 from .budgets import bank_limits
 from .engine import Engine
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from ..errors import Interrupted, TimedOut
-from .protocol import Event, Failed, Finished, Request
+from ..protocol import Event, Failed, Finished, Request
 
 
 class Job:

@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from ..errors import RequestError
+from ..protocol import FinishReason, Request
 from ..speculative.masks import Masks, Until, Without
 from .load import LoadedModel
-from .protocol import FinishReason, Request
 
 if TYPE_CHECKING:
     from ..chat.answer import Answer

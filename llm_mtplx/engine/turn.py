@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import mlx.core as mx
 
+from ..architectures.state import State
 from ..catalog.families import family_at
 from ..chat.answer import Answer
 from ..chat.decode import AnswerDecoder
@@ -18,25 +19,7 @@ from ..chat.pieces import Call, CallPart, Part, Placed, Unread
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
-from ..sessions.keeper import Keeper
-from ..sessions.reasons import Reason
-from ..sessions.session import Checkpoint, KnownTurn
-from ..speculative.decoder import Decoder
-from ..speculative.depth import USELESS_DRAFTS
-from ..speculative.logprobs import Logprobs
-from ..speculative.penalties import Penalties
-from ..speculative.state import State
-from .defaults import (
-    check_bias,
-    resolve_draft_sampling,
-    resolve_drafts,
-    resolve_penalties,
-    resolve_room,
-    resolve_sampling,
-    sampling_defaults,
-)
-from .load import LoadedModel
-from .protocol import (
+from ..protocol import (
     Event,
     Finished,
     FinishReason,
@@ -51,7 +34,24 @@ from .protocol import (
     ToolCall,
     ToolCallPart,
 )
-from .sequel import Sequel
+from ..sessions.keeper import Keeper
+from ..sessions.reasons import Reason
+from ..sessions.session import Checkpoint, KnownTurn
+from ..speculative.decoder import Decoder
+from ..speculative.depth import USELESS_DRAFTS
+from ..speculative.logprobs import Logprobs
+from ..speculative.penalties import Penalties
+from .defaults import (
+    check_bias,
+    resolve_draft_sampling,
+    resolve_drafts,
+    resolve_penalties,
+    resolve_room,
+    resolve_sampling,
+    sampling_defaults,
+)
+from .load import LoadedModel
+from .next_prompt import Sequel
 from .structured import check_complete, masks_for, rules_for
 
 logger = logging.getLogger(__name__)

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..architectures.state import State
 from ..catalog.families import family_at
 from ..errors import RequestError
+from ..protocol import Request
 from ..sessions.keeper import Keeper
 from ..sessions.session import Checkpoint
 from ..speculative.decoder import Decoder
 from ..speculative.distributions import Sampling
-from ..speculative.state import State
 from .beginning import beginning_of
 from .load import LoadedModel
-from .protocol import Request
 
 FINGERPRINT_WAIT_S = 600.0
 WRITE_WAIT_S = 600.0

@@ -10,17 +10,8 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ..catalog.entries import Entry
-from ..engine.protocol import (
-    Event,
-    Finished,
-    Reasoning,
-    Request,
-    Text,
-    Token,
-    ToolCall,
-    ToolCallPart,
-)
 from ..errors import MtplxError
+from ..protocol import Event, Finished, Reasoning, Request, Text, Token, ToolCall, ToolCallPart
 from . import tools
 from .body import Body, Foreign, read
 from .content import Content, system_first

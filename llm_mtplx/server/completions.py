@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
-from ..engine.protocol import Event, Finished, Reasoning, Request, Text, Token
 from ..errors import MtplxError
+from ..protocol import Event, Finished, Reasoning, Request, Text, Token
 from .body import read
 from .errors import of_turn, openai_shape
 from .gateway import Answer, Gateway, hint

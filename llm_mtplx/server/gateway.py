@@ -11,7 +11,9 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from ..catalog.entries import Entry, find_entry
 from ..engine.engine import Engine
-from ..engine.protocol import (
+from ..engine.streams import AsyncEventStream
+from ..errors import Interrupted, MtplxError
+from ..protocol import (
     Event,
     Finished,
     Notice,
@@ -23,8 +25,6 @@ from ..engine.protocol import (
     Token,
     ToolCall,
 )
-from ..engine.streams import AsyncEventStream
-from ..errors import Interrupted, MtplxError
 from ..settings import is_logging
 from .errors import ApiError, of_turn
 

@@ -11,8 +11,8 @@ from ..coldstore import ColdStore
 from ..engine.engine import Engine
 from ..engine.pace import STEP_S
 from ..engine.status import engine_status
-from ..groups import ssd_session_cache
-from ..limits import store_limits
+from ..sessions.budgets import store_limits
+from ..sessions.groups import ssd_session_cache
 from ..settings import cache_dir
 from .gateway import Gateway
 

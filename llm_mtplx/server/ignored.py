@@ -2,7 +2,7 @@
 
 import re
 
-from ..progress import notice
+from ..terminal import notice
 
 HEADER = "x-mtplx-ignored"
 MAX_HEADER = 1024  # characters

@@ -7,7 +7,7 @@ that lie wholly in the text; those of reasoning and of calls are not.
 from collections.abc import Iterable
 from typing import Any
 
-from ..engine.protocol import Likely, Token
+from ..protocol import Likely, Token
 
 LEAST = -9999.0  # JSON has no infinity
 

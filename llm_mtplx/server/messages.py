@@ -11,17 +11,8 @@ from starlette.responses import JSONResponse, Response
 
 from ..catalog.entries import Entry
 from ..engine.count import count_tokens
-from ..engine.protocol import (
-    Event,
-    Finished,
-    Reasoning,
-    Request,
-    Restored,
-    Text,
-    ToolCall,
-    ToolCallPart,
-)
 from ..errors import MtplxError
+from ..protocol import Event, Finished, Reasoning, Request, Restored, Text, ToolCall, ToolCallPart
 from . import tools
 from .body import Body, Foreign, read
 from .content import Content, part_text

@@ -5,8 +5,8 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
-from ..engine.protocol import Event, Finished, Reasoning, Text, ToolCall, ToolCallPart
 from ..errors import MtplxError
+from ..protocol import Event, Finished, Reasoning, Text, ToolCall, ToolCallPart
 from . import tools
 from .errors import ApiError, of_turn
 from .gateway import Answer

@@ -8,7 +8,7 @@ from starlette.requests import Request as HttpRequest
 from starlette.responses import Response
 
 from ..catalog.entries import Entry
-from ..engine.protocol import Request
+from ..protocol import Request
 from . import tools
 from .body import Body, Foreign, read
 from .content import Content, is_content, system_first

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..engine.protocol import Finished
+from ..protocol import Finished
 
 # An answer that was interrupted never gets here: it is an error.
 OPENAI_FINISH = {

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..architectures.state import State
 from ..coldstore import ladder
-from ..speculative.state import State
 from .budgets import BankLimits
 from .reasons import Reason
 from .session import Checkpoint, KnownTurn, Session, copy_to, go_back, pack

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from ..architectures.state import State
 from ..coldstore import Chain, CheckpointRole, ColdStore
-from ..speculative.state import State
 from .bank import Bank, Loan
-from .cold import read_line, save_blocks, save_line, worth_keeping
+from .persist import read_line, save_blocks, save_line, worth_keeping
 from .reasons import Reason, why_not_from_store
 from .session import Checkpoint, Session, go_back, pack
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import mlx.core as mx
 
-from ..coldstore.format import Header, SectionInfo
-from ..speculative.shapes import Shape, Shapes
+from ..architectures.shapes import Shape, Shapes
+from ..coldstore import Header, SectionInfo
 
 DTYPES = {
     mx.float32: "float32",

@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # an attached call words its reasons without loading the store
-    from ..coldstore.reasons import MissReason
+    from ..coldstore import MissReason
 
 
 class Reason(StrEnum):

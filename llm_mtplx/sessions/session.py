@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import mlx.core as mx
 import numpy as np
 
-from ..speculative.state import State
-from ..speculative.upstream import ArraysCache, KVCache, copy_with_room, spare_rows
+from ..architectures.mlx_lm_compat import ArraysCache, KVCache, copy_with_room, spare_rows
+from ..architectures.state import State
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,18 +14,18 @@ from typing import cast
 import mlx.core as mx
 import numpy as np
 
+from ..architectures.gated_delta import Tape
+from ..architectures.mlx_lm_compat import ArraysCache, recurrence_is_a_kernel
+from ..architectures.mtp_head import MTPHead
+from ..architectures.state import MAX_WAITING, State
+from ..architectures.trunk import Trunk
 from ..errors import EngineError
 from .acceptance import accept
 from .distributions import Choice, Sampling, choose
-from .head import MTPHead
 from .logprobs import Logprobs
 from .masks import Masks
 from .noise import Noise
 from .penalties import Penalties, PenaltySettings
-from .recurrent import Tape
-from .state import MAX_WAITING, State
-from .trunk import Trunk
-from .upstream import ArraysCache, recurrence_is_a_kernel
 
 # Rows of one prefill forward. Where the recurrence is a loop of ops the graph grows with rows.
 KERNEL_CHUNK = 2048

@@ -4,13 +4,11 @@ No depth changes a token, so these rules are about speed alone. A saved measurem
 this machine takes their place, and rounds that this process has timed do (see ``pace.py``).
 """
 
-from typing import Literal
+from ..architectures.runtime import Backend
 
 FAMILY_DEPTH = 3
 DEEPEST = 4  # that is chosen where the request leaves it open
 HOPELESS = 1.5  # plain rounds that a draft costs more where drafting only loses
-
-Backend = Literal["metal", "cuda", "cpu"]
 
 # A head that was wrong this often in a row is no help for the rest of the answer.
 USELESS_DRAFTS = 64

@@ -12,7 +12,7 @@ from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.chat.effort import with_effort
 from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.engine.defaults import resolve_draft_sampling, sampling_defaults
-from llm_mtplx.engine.protocol import Request
+from llm_mtplx.protocol import Request
 from llm_mtplx.speculative.distributions import Sampling
 
 from ..folders import copy_demo

@@ -20,21 +20,23 @@ import click.testing
 import mlx.core as mx
 import numpy as np
 
-from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits, census, upkeep
+from llm_mtplx.architectures.mlx_lm_compat import ArraysCache, KVCache
+from llm_mtplx.architectures.state import State
+from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reasons import StoreError
 from llm_mtplx.coldstore.root import StoreRoot
-from llm_mtplx.coldstore.upkeep import Upkeep
+from llm_mtplx.coldstore.upkeep import census
+from llm_mtplx.coldstore.upkeep import schedule as upkeep
+from llm_mtplx.coldstore.upkeep.schedule import Upkeep
 from llm_mtplx.commands import mtplx
 from llm_mtplx.sessions.bank import Bank
-from llm_mtplx.sessions.cold import save_line
 from llm_mtplx.sessions.keeper import Keeper, Persistence
+from llm_mtplx.sessions.persist import save_line
 from llm_mtplx.sessions.reasons import Reason
 from llm_mtplx.sessions.session import Checkpoint, Session
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.upstream import ArraysCache, KVCache
 
 from ..dictated import LIMITS, keeper, small_model
 from ..sessions.talk import Clock, Talk

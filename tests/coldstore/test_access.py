@@ -14,7 +14,7 @@ import pytest
 
 from llm_mtplx.coldstore import ColdStore, Collector, StoreLimits, store_root
 from llm_mtplx.coldstore.reasons import StoreError
-from llm_mtplx.coldstore.upkeep import Upkeep
+from llm_mtplx.coldstore.upkeep.schedule import Upkeep
 
 from .lines import FINGERPRINT, WAIT, files, flip_last, in_child, opened, restore, save_of, tokens
 from .lines import write as save_turn

@@ -2,7 +2,7 @@
 
 import pytest
 
-from llm_mtplx.coldstore.budget import GIB, Room, default_max_bytes
+from llm_mtplx.coldstore.upkeep.limits import GIB, Room, default_max_bytes
 
 
 @pytest.mark.parametrize(

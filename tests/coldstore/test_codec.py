@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from llm_mtplx.coldstore.codec import pack
 from llm_mtplx.coldstore.entries import read_entry
 from llm_mtplx.coldstore.format import Header, SectionInfo, encode_head
+from llm_mtplx.coldstore.index.lookup import wanted_block
+from llm_mtplx.coldstore.index.manifest import BlockRow
 from llm_mtplx.coldstore.keys import BLOCK, Chain
-from llm_mtplx.coldstore.lookup import wanted_block
-from llm_mtplx.coldstore.manifest import BlockRow
 from llm_mtplx.coldstore.reader import OpenFile, file_verifies, read_head
 from llm_mtplx.coldstore.reasons import BadFile
 

@@ -17,8 +17,8 @@ from llm_mtplx.coldstore import (
     Section,
     locks,
 )
+from llm_mtplx.coldstore.index.ledger import written_last_hour
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.coldstore.ledger import written_last_hour
 from llm_mtplx.coldstore.reader import read_head
 
 from .lines import (

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from llm_mtplx.coldstore import BLOCK, Entry
-from llm_mtplx.coldstore.cuts import Cut, Cuts
-from llm_mtplx.coldstore.graph import Graph
-from llm_mtplx.coldstore.manifest import BlockRow, CheckpointRow
+from llm_mtplx.coldstore.index.graph import Graph
+from llm_mtplx.coldstore.index.manifest import BlockRow, CheckpointRow
+from llm_mtplx.coldstore.upkeep.evictions import Cut, Cuts
 
 NOW, GRACE = 1_000_000, 600
 ROOT = bytes(32)

@@ -239,9 +239,9 @@ def test_others_save_while_it_lasts(
                 saved.append(seconds)
                 write(other, new, "new")
 
-        monkeypatch.setattr("llm_mtplx.coldstore.forget.HOLD_S", 0.0)
+        monkeypatch.setattr("llm_mtplx.coldstore.upkeep.forget.HOLD_S", 0.0)
         with monkeypatch.context() as patched:
-            patched.setattr("llm_mtplx.coldstore.forget.time.sleep", sleep)
+            patched.setattr("llm_mtplx.coldstore.upkeep.forget.time.sleep", sleep)
             gone = store.forget(**arguments)
         assert (gone.conversations, gone.reason) == (1, None)
         assert saved

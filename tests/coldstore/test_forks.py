@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from llm_mtplx.coldstore import ColdStore, forks
+from llm_mtplx.coldstore import ColdStore
+from llm_mtplx.coldstore.index import forks
 
 from .lines import FINGERPRINT, WAIT, in_child, opened, restore, save_of, tokens, write
 

@@ -8,8 +8,8 @@ import xxhash
 
 from llm_mtplx.coldstore import ColdStore, format
 from llm_mtplx.coldstore.format import PREAMBLE, Header, SectionInfo, decode_head, encode_head
+from llm_mtplx.coldstore.index.lookup import wanted_block
 from llm_mtplx.coldstore.keys import BLOCK, Chain
-from llm_mtplx.coldstore.lookup import wanted_block
 from llm_mtplx.coldstore.reader import check_wanted, file_verifies
 from llm_mtplx.coldstore.reasons import BadFile
 

@@ -18,10 +18,10 @@ from llm_mtplx.coldstore import (
     StoreLimits,
     store_root,
 )
-from llm_mtplx.coldstore import removal as removal_module
-from llm_mtplx.coldstore.connection import SET_ASIDE
+from llm_mtplx.coldstore.index.connection import SET_ASIDE
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reasons import StoreError
+from llm_mtplx.coldstore.upkeep import removal as removal_module
 
 from .aging import HOUR, Clock, age
 from .lines import FINGERPRINT, WAIT, Memory, files, in_child, opened, restore, save_of, tokens

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.coldstore import Collector, StoreLimits
-from llm_mtplx.coldstore.heal import find_unsound
-from llm_mtplx.coldstore.ledger import UNNAMED
+from llm_mtplx.coldstore.index.heal import find_unsound
+from llm_mtplx.coldstore.index.ledger import UNNAMED
 from llm_mtplx.coldstore.root import StoreRoot
-from llm_mtplx.coldstore.upkeep import PROGRESS, Upkeep
+from llm_mtplx.coldstore.upkeep.schedule import PROGRESS, Upkeep
 
 from .lines import FINGERPRINT, WAIT, files, opened, restore, tokens, write
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits
+from llm_mtplx.coldstore.index.ledger import UNNAMED, leave_note
+from llm_mtplx.coldstore.index.manifest import Manifest
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.coldstore.ledger import UNNAMED, leave_note
-from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
-from llm_mtplx.coldstore.upkeep import Upkeep
+from llm_mtplx.coldstore.upkeep.schedule import Upkeep
 
 from .aging import HOUR, Clock, age, on_disk
 from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens
@@ -307,7 +307,7 @@ def test_a_disk_that_fills_while_room_is_made(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         with monkeypatch.context() as patched:
-            patched.setattr("llm_mtplx.coldstore.removal.Remover.cuts", full)
+            patched.setattr("llm_mtplx.coldstore.upkeep.removal.Remover.cuts", full)
             assert write(store, MORE, "more") == {"disk_full": 1}
         assert restore(store, IDS)[0].position == 700
         assert store.flush(WAIT)  # the time it was used is written

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from llm_mtplx.coldstore import ColdStore, StoreLimits
+from llm_mtplx.coldstore.index.manifest import Manifest
+from llm_mtplx.coldstore.index.schema import MIGRATIONS, check_schema, migrate
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
-from llm_mtplx.coldstore.schema import MIGRATIONS, check_schema, migrate
 
 from .lines import FINGERPRINT, WAIT, files, opened, restore, save_of, tokens, write
 

@@ -20,7 +20,7 @@ from llm_mtplx.coldstore import BLOCK, ColdStore, Collector, StoreLimits, store_
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.coldstore.reader import OpenFile, read_head
 from llm_mtplx.coldstore.reasons import StoreError
-from llm_mtplx.coldstore.upkeep import Upkeep
+from llm_mtplx.coldstore.upkeep.schedule import Upkeep
 
 from .lines import WAIT, files, opened, restore, save_of, tokens, write
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from llm_mtplx.coldstore.index.manifest import Manifest
+from llm_mtplx.coldstore.index.schema import UnreadableManifest, check_schema
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.coldstore.manifest import Manifest
 from llm_mtplx.coldstore.root import StoreRoot
-from llm_mtplx.coldstore.schema import UnreadableManifest, check_schema
 
 from .lines import FINGERPRINT, WAIT, files, opened, restore, tokens, write
 from .test_hostile import collect

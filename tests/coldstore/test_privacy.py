@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from llm_mtplx.coldstore import BLOCK, ColdStore, connection
+from llm_mtplx.coldstore import BLOCK, ColdStore
 from llm_mtplx.coldstore.blobs import Blobs
+from llm_mtplx.coldstore.index import connection
 from llm_mtplx.coldstore.keys import Chain, pack_ids
 
 from .lines import (

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.coldstore import ColdStore, StoreLimits
-from llm_mtplx.coldstore import upkeep as upkeep_module
+from llm_mtplx.coldstore.index.ledger import read_note
+from llm_mtplx.coldstore.index.manifest import Manifest
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.coldstore.ledger import read_note
-from llm_mtplx.coldstore.manifest import Manifest
-from llm_mtplx.coldstore.removal import Removed
 from llm_mtplx.coldstore.root import StoreRoot
-from llm_mtplx.coldstore.upkeep import LOCK, PROGRESS, Upkeep
+from llm_mtplx.coldstore.upkeep import schedule as upkeep_module
+from llm_mtplx.coldstore.upkeep.removal import Removed
+from llm_mtplx.coldstore.upkeep.schedule import LOCK, PROGRESS, Upkeep
 
 from .aging import HOUR, Clock, age, on_disk
 from .lines import FINGERPRINT, WAIT, files, opened, restore, tokens

@@ -220,9 +220,9 @@ def test_work_in_the_background_that_fails_is_one_line(
 
     with opened(tmp_path) as store:
         save_turn(store, IDS)
-    monkeypatch.setattr("llm_mtplx.coldstore.background.UPKEEP_AFTER_S", 0.0)
-    monkeypatch.setattr("llm_mtplx.coldstore.background.Upkeep.run", fail)
-    monkeypatch.setattr("llm_mtplx.coldstore.background.rebuild", fail)
+    monkeypatch.setattr("llm_mtplx.coldstore.upkeep.background.UPKEEP_AFTER_S", 0.0)
+    monkeypatch.setattr("llm_mtplx.coldstore.upkeep.background.Upkeep.run", fail)
+    monkeypatch.setattr("llm_mtplx.coldstore.upkeep.background.rebuild", fail)
     if what == "rebuild":
         for file in store.path.glob("manifest*"):
             file.unlink()

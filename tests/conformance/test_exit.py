@@ -103,7 +103,7 @@ def test_an_interrupted_computation_that_does_not_end_is_left(what: str) -> None
     cut_off = f"""
 import threading
 from llm_mtplx.engine import engine as module
-from llm_mtplx.engine.protocol import Request
+from llm_mtplx.protocol import Request
 from llm_mtplx.demo import MODEL_DIR
 
 module.EXIT_WAIT_S = 0.1
@@ -133,7 +133,7 @@ def test_a_thread_that_asks_while_the_interpreter_ends_is_answered_from_the_ssd(
     program = f"""
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.protocol import Request
+from llm_mtplx.protocol import Request
 
 def ask(question):
     said = [dict(role="system", content={SYSTEM!r}), dict(role="user", content=question)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import llm
 import pytest
 
-from llm_mtplx.engine import residents
+from llm_mtplx.engine import loaded_models as residents
 from llm_mtplx.engine.engine import shared_engine
 
 from ..folders import copy_demo, edit_json, save_random_model

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 from llm.cli import cli
 
-from llm_mtplx.engine.attach import ask
+from llm_mtplx.attach.client import ask
 
 from ..resident import SERVE, TIMEOUT_S, resident
 

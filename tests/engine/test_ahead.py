@@ -7,7 +7,7 @@ import pytest
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine import ahead as module
 from llm_mtplx.engine.engine import Engine, shared_engine
-from llm_mtplx.engine.protocol import Finished, Request, Text
+from llm_mtplx.protocol import Finished, Request, Text
 from llm_mtplx.speculative.decoder import Decoder
 
 from ..waiting import until

@@ -5,15 +5,15 @@ from pathlib import Path
 import mlx.core as mx
 import pytest
 
+from llm_mtplx.architectures.state import State
 from llm_mtplx.catalog import fit
 from llm_mtplx.catalog.footprint import of_config
 from llm_mtplx.coldstore import ColdStore, ladder
-from llm_mtplx.engine.residents import VERIFY_ROWS
+from llm_mtplx.engine.loaded_models import VERIFY_ROWS
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.session import Checkpoint, Session
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.state import State
 
 from ..dictated import LIMITS, keeper, small_model
 

@@ -7,8 +7,8 @@ import pytest
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.defaults import resolve_penalties
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Finished, Request
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.protocol import Finished, Request
 from llm_mtplx.speculative.pace import Pace
 
 from ..dictated import ram_only, small_model

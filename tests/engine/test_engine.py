@@ -10,8 +10,8 @@ import pytest
 
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.protocol import Event, Finished, Request, Text
 from llm_mtplx.errors import EngineError, ModelFolderError
+from llm_mtplx.protocol import Event, Finished, Request, Text
 
 from ..folders import copy_demo, demo_weights, save
 

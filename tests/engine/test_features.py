@@ -7,8 +7,8 @@ from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.chat.tools import declare
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Event, Finished, Notice, Reasoning, Request, Text, ToolCall
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.protocol import Event, Finished, Notice, Reasoning, Request, Text, ToolCall
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
 

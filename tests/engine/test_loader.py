@@ -15,8 +15,8 @@ from llm_mtplx.engine import loader
 from llm_mtplx.engine.engine import shared_engine
 from llm_mtplx.engine.load import load
 from llm_mtplx.engine.loader import copies_that_fit, hold, release
-from llm_mtplx.engine.protocol import Event, Finished, Notice, Request
 from llm_mtplx.errors import EngineError
+from llm_mtplx.protocol import Event, Finished, Notice, Request
 from llm_mtplx.settings import cache_dir
 
 from ..coldstore.lines import WAIT, in_child

@@ -4,11 +4,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from llm_mtplx.attach.wire import event_from, event_line
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Event, Likely, Request, Text, Token
 from llm_mtplx.engine.turn import Turn
-from llm_mtplx.engine.wire import event_from, event_line
+from llm_mtplx.protocol import Event, Likely, Request, Text, Token
 
 from ..dictated import ram_only, small_model
 

@@ -9,7 +9,7 @@ from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine import ahead, turn, warm
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Request
+from llm_mtplx.protocol import Request
 from llm_mtplx.sessions import keeper as keeper_module
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.session import Session

@@ -7,7 +7,7 @@ import pytest
 
 from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.protocol import Request, Text
+from llm_mtplx.protocol import Request, Text
 
 from ..folders import copy_demo
 

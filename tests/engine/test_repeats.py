@@ -7,8 +7,8 @@ import pytest
 from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Finished, Request
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.protocol import Finished, Request
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.keeper import Keeper
 

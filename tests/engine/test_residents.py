@@ -10,8 +10,8 @@ from llm_mtplx.catalog import fit, footprint, machine
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.protocol import Finished, Request
-from llm_mtplx.engine.residents import Residents
+from llm_mtplx.engine.loaded_models import Residents
+from llm_mtplx.protocol import Finished, Request
 
 from ..folders import copy_demo
 

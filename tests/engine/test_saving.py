@@ -8,9 +8,9 @@ import pytest
 from llm_mtplx.coldstore import BLOCK, ColdStore
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Event, Progress, Request
 from llm_mtplx.engine.turn import Turn
 from llm_mtplx.errors import EngineError
+from llm_mtplx.protocol import Event, Progress, Request
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.keeper import Keeper
 from llm_mtplx.speculative import decoder

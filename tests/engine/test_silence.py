@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from llm_mtplx.attach.client import Attachment, ask, connect
+from llm_mtplx.attach.lifetime import _watch
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine.attach import Attachment, ask, connect
 from llm_mtplx.engine.engine import Engine
-from llm_mtplx.engine.protocol import Finished, Request
-from llm_mtplx.engine.reside import _watch
+from llm_mtplx.protocol import Finished, Request
 from llm_mtplx.server.metrics import exposition
 from llm_mtplx.sessions import fingerprint
 

@@ -8,8 +8,8 @@ import pytest
 
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Event, Finished, Notice, Request, Text
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.protocol import Event, Finished, Notice, Request, Text
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from llm_mtplx.engine.defaults import resolve_sampling
-from llm_mtplx.engine.protocol import Request
+from llm_mtplx.protocol import Request
 from llm_mtplx.speculative.distributions import Sampling
 
 QWEN = {"do_sample": True, "temperature": 0.6, "top_k": 20, "top_p": 0.95}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from llm_mtplx.attach.wire import event_from, event_line
 from llm_mtplx.catalog.entries import Entry
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine.protocol import Event, Finished, Text, ToolCall, ToolCallPart
-from llm_mtplx.engine.wire import event_from, event_line
+from llm_mtplx.protocol import Event, Finished, Text, ToolCall, ToolCallPart
 from llm_mtplx.server import chat_completions, messages
 from llm_mtplx.server.response_frames import Items
 

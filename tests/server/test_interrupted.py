@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from llm_mtplx.attach.client import Attachment, connect
 from llm_mtplx.catalog.entries import Entry, add_entry
-from llm_mtplx.engine.attach import Attachment, connect
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.protocol import Event, Finished, Request, Text
 from llm_mtplx.engine.streams import AsyncEventStream
 from llm_mtplx.errors import Interrupted
+from llm_mtplx.protocol import Event, Finished, Request, Text
 from llm_mtplx.server import create_app
 
 from ..folders import save_random_model

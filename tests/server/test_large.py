@@ -11,8 +11,8 @@ from llm_mtplx.chat.length import SLICE, least_tokens
 from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.protocol import Request
 from llm_mtplx.errors import RequestError
+from llm_mtplx.protocol import Request
 from llm_mtplx.server import create_app, intake
 from llm_mtplx.server.gateway import Gateway
 

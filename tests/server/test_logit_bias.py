@@ -5,10 +5,10 @@ from typing import Any
 import openai
 import pytest
 
+from llm_mtplx.attach.wire import from_line, request_fields, request_from, to_line
 from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine.protocol import Request
-from llm_mtplx.engine.wire import from_line, request_fields, request_from, to_line
+from llm_mtplx.protocol import Request
 
 from .client import Client
 from .test_openai import QUESTION

@@ -8,10 +8,10 @@ import numpy as np
 import openai
 import pytest
 
+from llm_mtplx.architectures.load_trunk import load_trunk
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.chat.tokenizer import ChatTokenizer
 from llm_mtplx.demo import MODEL_DIR
-from llm_mtplx.engine.load_trunk import load_trunk
 
 MODEL = "mtplx-demo"
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]

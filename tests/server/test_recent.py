@@ -5,7 +5,7 @@ from dataclasses import replace
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.observe import Observer
 from llm_mtplx.engine.pace import STEPS, Pace
-from llm_mtplx.engine.protocol import Finished, Request
+from llm_mtplx.protocol import Finished, Request
 from llm_mtplx.server import create_app
 from llm_mtplx.sessions.reasons import Reason
 

@@ -13,8 +13,8 @@ import pytest
 from llm_mtplx.catalog.entries import Entry, add_entry
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import shared_engine
-from llm_mtplx.engine.protocol import Event, Finished, Request, Restored, Text
 from llm_mtplx.engine.streams import AsyncEventStream
+from llm_mtplx.protocol import Event, Finished, Request, Restored, Text
 from llm_mtplx.server import create_app
 
 from ..folders import save_random_model

@@ -5,8 +5,8 @@ from typing import Any
 
 from llm_mtplx.chat.tools import answer_message
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Finished, Request
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.protocol import Finished, Request
 from llm_mtplx.sessions.bank import Bank
 from llm_mtplx.sessions.keeper import Keeper
 

@@ -9,20 +9,20 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from llm_mtplx.architectures.mtp_head import MTPHead
+from llm_mtplx.architectures.state import State
+from llm_mtplx.architectures.trunk import Trunk
 from llm_mtplx.coldstore import ColdStore, StoreLimits, ladder
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.engine.load import LoadedModel
-from llm_mtplx.engine.protocol import Finished
+from llm_mtplx.protocol import Finished
 from llm_mtplx.sessions.bank import Bank
-from llm_mtplx.sessions.cold import read_line, save_line
 from llm_mtplx.sessions.keeper import Keeper
+from llm_mtplx.sessions.persist import read_line, save_line
 from llm_mtplx.sessions.reasons import Reason
 from llm_mtplx.sessions.session import Checkpoint
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.head import MTPHead
-from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.trunk import Trunk
 
 from ..coldstore.test_writer import Gate
 from ..dictated import LIMITS, keeper, small_model
@@ -481,7 +481,7 @@ def test_more_than_the_queue_holds_is_written_over_several_turns(
     tiny: Tiny, prefilled: Decoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that stands still holds nobody up, and what is written is not written again."""
-    monkeypatch.setattr("llm_mtplx.sessions.cold.STREAM_S", 0.01)
+    monkeypatch.setattr("llm_mtplx.sessions.persist.STREAM_S", 0.01)
     gate = Gate("announced")
     store = ColdStore(tmp_path, StoreLimits(backlog_bytes=1), gate)
     state = prefilled.state
@@ -493,7 +493,7 @@ def test_more_than_the_queue_holds_is_written_over_several_turns(
     assert store.report().blocks == 1
     assert store.report().nbytes >= waiting > 0
     assert store.missing(Chain("f", IDS[:512])) == [256]
-    monkeypatch.setattr("llm_mtplx.sessions.cold.STREAM_S", TIMEOUT_S)
+    monkeypatch.setattr("llm_mtplx.sessions.persist.STREAM_S", TIMEOUT_S)
     save_line(store, Chain("f", state.ids), state, Checkpoint.of(state), "c")
     assert store.flush(TIMEOUT_S)
     assert store.lookup("f", IDS).position == 520

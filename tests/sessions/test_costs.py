@@ -8,13 +8,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from llm_mtplx.architectures.mlx_lm_compat import ArraysCache, GrowingKVCache, spare_rows
+from llm_mtplx.architectures.state import State
 from llm_mtplx.coldstore import BLOCK, ColdStore, keys
 from llm_mtplx.coldstore.keys import Chain
 from llm_mtplx.sessions.bank import Bank
-from llm_mtplx.sessions.cold import read_line, save_line
+from llm_mtplx.sessions.persist import read_line, save_line
 from llm_mtplx.sessions.session import Checkpoint, Session
-from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.upstream import ArraysCache, GrowingKVCache, spare_rows
 
 from ..dictated import LIMITS
 from .talk import Clock

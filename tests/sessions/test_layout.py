@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from llm_mtplx.architectures.mtp_head import MTPHead
+from llm_mtplx.architectures.state import State
+from llm_mtplx.architectures.trunk import Trunk
 from llm_mtplx.coldstore import ColdStore
 from llm_mtplx.coldstore.format import Header, SectionInfo, decode_head, encode_head
 from llm_mtplx.coldstore.keys import Chain
-from llm_mtplx.sessions import cold
-from llm_mtplx.sessions.cold import read_line, save_line
+from llm_mtplx.sessions import persist as cold
+from llm_mtplx.sessions.persist import read_line, save_line
 from llm_mtplx.sessions.session import Checkpoint
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.head import MTPHead
-from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.trunk import Trunk
 
 from ..speculative.states import assert_equal, named_arrays
 from ..tiny import random_trunk_and_head

@@ -1,7 +1,7 @@
 import pytest
 
-from llm_mtplx.speculative.head import MTPHead
-from llm_mtplx.speculative.trunk import Trunk
+from llm_mtplx.architectures.mtp_head import MTPHead
+from llm_mtplx.architectures.trunk import Trunk
 
 from ..tiny import random_trunk_and_head
 

@@ -7,14 +7,14 @@ plain ones, the gap between the two largest logits there.
 
 import json
 
-from llm_mtplx.engine.blas import preload
+from llm_mtplx.architectures.blas import preload
 
 preload()
 
 import mlx.core as mx  # noqa: E402
 import numpy as np  # noqa: E402
 
-from llm_mtplx.engine.facts import blas  # noqa: E402
+from llm_mtplx.architectures.runtime import blas  # noqa: E402
 from llm_mtplx.speculative.decoder import Decoder  # noqa: E402
 from llm_mtplx.speculative.distributions import Sampling  # noqa: E402
 

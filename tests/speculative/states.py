@@ -3,8 +3,8 @@
 import mlx.core as mx
 import numpy as np
 
-from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.upstream import KVCache
+from llm_mtplx.architectures.mlx_lm_compat import KVCache
+from llm_mtplx.architectures.state import State
 
 
 def arrays_of(state: State) -> dict[str, mx.array]:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from llm_mtplx.architectures.state import MAX_WAITING
 from llm_mtplx.speculative import adaptive
 from llm_mtplx.speculative.adaptive import REST, AdaptiveDepth
-from llm_mtplx.speculative.state import MAX_WAITING
 
 from .states import assert_equal
 from .test_rounds import (  # noqa: F401

@@ -6,10 +6,10 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from llm_mtplx.architectures.gated_delta import Tape
 from llm_mtplx.engine.load import load
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.recurrent import Tape
 
 from ..forms import save_raw
 from .states import assert_equal, named_arrays
@@ -77,7 +77,7 @@ def test_the_real_head_and_plain_give_the_same_ids(
 @pytest.mark.parametrize("replay", [True, False])
 def test_cut_back_to_every_row(model: Tiny, replay: bool, monkeypatch) -> None:
     monkeypatch.setattr(
-        "llm_mtplx.speculative.recurrent.recurrence_is_a_kernel", lambda dim: replay
+        "llm_mtplx.architectures.gated_delta.recurrence_is_a_kernel", lambda dim: replay
     )
     trunk = model[0]
     for keep in range(1, 6):

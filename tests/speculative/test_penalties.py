@@ -4,11 +4,11 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from llm_mtplx.architectures.mtp_head import MTPHead
+from llm_mtplx.architectures.trunk import Trunk
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.head import MTPHead
 from llm_mtplx.speculative.penalties import Penalties, PenaltySettings
-from llm_mtplx.speculative.trunk import Trunk
 
 from .test_rounds import PROMPT, generate
 

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from mlx_lm.generate import generate_step
 
+from llm_mtplx.architectures.mtp_head import MTPHead
+from llm_mtplx.architectures.state import State
+from llm_mtplx.architectures.trunk import Trunk
 from llm_mtplx.errors import EngineError
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
-from llm_mtplx.speculative.head import MTPHead
-from llm_mtplx.speculative.state import State
-from llm_mtplx.speculative.trunk import Trunk
 
 from ..tiny import TEXT_CONFIG, random_trunk_and_head
 from .states import assert_equal, named_arrays

@@ -1,0 +1,1 @@
+"""The store's index: its database, its rows, what needs what."""

@@ -1,0 +1,1 @@
+"""The store's upkeep: what goes, when, and how it is removed."""

@@ -9,9 +9,8 @@ import pytest
 from llm_mtplx import jsonfile
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.commands.tune import table
-from llm_mtplx.measure import tune as tuning
+from llm_mtplx.engine.tuned import Record, record_key, recorded
 from llm_mtplx.measure.depths import Measured, save
-from llm_mtplx.measure.tune import Record, record_key, recorded
 from llm_mtplx.settings import tuning_path
 
 from ..folders import copy_demo, demo_weights, trunk_of
@@ -53,8 +52,8 @@ def test_a_record_of_depths_alone_and_what_is_none(tmp_path: Path, record, want)
 def test_another_machine_or_version_has_another_key(tmp_path, monkeypatch, changed: str) -> None:
     folder = inspect(copy_demo(tmp_path / "model"))
     save(record_key(folder), MEASURED)
-    told = tuning.facts()
-    monkeypatch.setattr(tuning, "facts", lambda: {**told, changed: "other"})
+    told = tuned.facts()
+    monkeypatch.setattr(tuned, "facts", lambda: {**told, changed: "other"})
     assert recorded(folder) is None
 
 

@@ -9,6 +9,7 @@ import pytest
 from llm_mtplx import jsonfile
 from llm_mtplx.catalog.folder import inspect
 from llm_mtplx.commands.tune import table
+from llm_mtplx.engine import tuned
 from llm_mtplx.engine.tuned import Record, record_key, recorded
 from llm_mtplx.measure.depths import Measured, save
 from llm_mtplx.settings import tuning_path

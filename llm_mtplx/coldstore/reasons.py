@@ -56,10 +56,10 @@ class LayoutRefused(Exception):
     """A caller says that a file cannot be what its key names: its sections are others."""
 
 
-def miss_reason(error: StoreError) -> MissReason:
+def miss_reason(error: StoreError | OSError) -> MissReason:
     """The reason under which a failed lookup is reported."""
     for reason in MISS_REASONS:
-        if error.reason == reason:
+        if isinstance(error, StoreError) and error.reason == reason:
             return reason
     return "store_unavailable"
 

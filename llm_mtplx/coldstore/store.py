@@ -16,7 +16,7 @@ from .index.graph import Graph
 from .index.lookup import find, stored_keys, wanted_block, wanted_checkpoint
 from .index.manifest import Manifest
 from .keys import BLOCK, Chain, parse_key
-from .line import read_ids
+from .line import BadPart, drop, read_ids
 from .reasons import DropReason, MissReason, StoreError, miss_reason
 from .records import Counters, Forgotten, Found, Miss, Place, Report, Restored, Save, StoreLimits
 from .restore import Failure, files_of, read_files
@@ -30,8 +30,6 @@ from .upkeep.report import holdings
 from .writer import Job, NewFile, Writer
 
 log = logging.getLogger(__name__)
-
-BAD_FOR_GOOD = ("corrupt_block", "corrupt_checkpoint", "layout_refused", "file_gone")
 
 
 class ColdStore:
@@ -171,6 +169,8 @@ class ColdStore:
         """Remove, in the background and now and then, what nobody needs and what is over the
         limits. For processes that may write."""
         self._mine()
+        while self._unread:
+            self._drop(self._unread.popitem()[1])
         self._background.tend()
 
     def tips(self, conversation: str) -> list[Entry]:
@@ -183,12 +183,21 @@ class ColdStore:
             return []
 
     def ids(self, fingerprint: str, checkpoint: str) -> list[int] | MissReason:
-        """The exact ids of the line that ends at a checkpoint (hex), read from its files."""
+        """The exact ids of the line that ends at a checkpoint (hex), read from its files.
+
+        A file that turns out bad is dropped by the next `tend`: a lookup before that can still
+        say what is wrong with it.
+        """
         self._mine()
         key = parse_key(checkpoint)
         if key is None:
             return "not_found"
-        return read_ids(self._blobs, fingerprint, key)
+        read = read_ids(self._blobs, fingerprint, key)
+        if isinstance(read, list):
+            return read
+        log.info("%s: the ids of %s were not read", read.reason, checkpoint)
+        self._unread[read.key] = read
+        return read.reason
 
     def compact(self, idle_s: float | None = None, seconds: float = math.inf) -> Compacted:
         """Pack the blocks of what has been unused for ``idle_s`` seconds, for about ``seconds``.
@@ -249,11 +258,9 @@ class ColdStore:
                 return frozenset(n for n, used in graph.last_use().items() if used < before)
 
             return forgetting.conversations(choose)
-        except StoreError as error:
-            return Forgotten(reason=miss_reason(error))
-        except OSError as error:
+        except (StoreError, OSError) as error:
             log.info("forget did not finish: %s", error)
-            return Forgotten(reason="store_unavailable")
+            return Forgotten(reason=miss_reason(error))
         finally:
             manifest.close()
 
@@ -264,10 +271,8 @@ class ColdStore:
         try:
             self._root.check()
             report = holdings(self._root, manifest, self._limits)
-        except StoreError as error:
+        except (StoreError, OSError) as error:
             report = Report(path=str(self.path), reason=miss_reason(error), detail=str(error))
-        except OSError as error:
-            report = Report(path=str(self.path), reason="store_unavailable", detail=str(error))
         finally:
             manifest.close()
         return replace(report, **asdict(self.counters()))
@@ -330,6 +335,7 @@ class ColdStore:
             self._trouble,
         )
         self._misses: Counter[MissReason] = Counter()
+        self._unread: dict[bytes, BadPart] = {}
         self._stop = threading.Event()
         self._background = Background(
             self._root, self._blobs, self._limits, self._stop, self._trouble
@@ -382,18 +388,11 @@ class ColdStore:
         wanted = failure.wanted
         self._misses[failure.reason] += 1
         log.info("%s of %d to %d: %s", failure.reason, wanted.start, wanted.end, failure.detail)
-        if failure.reason not in BAD_FOR_GOOD:
-            return
         if failure.reason == "layout_refused" and failure.inode is None:
             return  # there was no place for it; it may be what it says
-        try:
-            self._manifest.drop(wanted.kind, wanted.key)
-        except StoreError as error:
+        self._drop(BadPart(wanted.kind, wanted.key, failure.reason, failure.inode))
+
+    def _drop(self, bad: BadPart) -> None:
+        if not drop(self._manifest, self._blobs, bad):
             # It can still be named: this process passes it over until it has been written anew.
-            self._writer.refused.add(wanted.key)
-            log.info("the row of a bad file stays: %s", error)
-        if failure.reason != "file_gone":
-            try:
-                self._blobs.unlink(wanted.kind, wanted.key, failure.inode)
-            except OSError as error:
-                log.info("a bad file stays: %s", error)  # the next write replaces it
+            self._writer.refused.add(bad.key)

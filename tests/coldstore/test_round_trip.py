@@ -117,6 +117,29 @@ def test_the_ids_of_a_conversation_can_be_told(tmp_path: Path) -> None:
         assert store.tips("nobody") == []
 
 
+@pytest.mark.parametrize(
+    "kind, suffix, reason",
+    [("checkpoint", "*.st", "corrupt_checkpoint"), ("block", "*.kv", "corrupt_block")],
+)
+def test_a_file_that_tells_no_ids_is_dropped(
+    tmp_path: Path, kind: str, suffix: str, reason: str
+) -> None:
+    ids = tokens(BLOCK + 40)
+    with opened(tmp_path) as store:
+        write(store, ids)
+        tip = store.tips("talk")[0].checkpoint
+        damaged = files(tmp_path, suffix)[0]
+        damaged.chmod(0o600)
+        damaged.write_bytes(b"\0" * damaged.stat().st_size)
+        assert store.ids(FINGERPRINT, tip) == reason
+        store.tend()
+        assert not damaged.exists()
+        expected = "not_found" if kind == "checkpoint" else "file_gone"
+        assert store.ids(FINGERPRINT, tip) == expected
+        write(store, ids)
+        assert store.ids(FINGERPRINT, tip) == ids
+
+
 def test_a_block_of_many_small_buffers(tmp_path: Path) -> None:
     """More buffers than one system call takes, empty ones among them."""
     ids = tokens(BLOCK)

@@ -94,6 +94,8 @@ def test_a_walk_that_is_interrupted_is_gone_on_with_by_another_process(
     shard = upkeep_module.Census.shard
 
     def watched(census, area, name):  # type: ignore[no-untyped-def]
+        if census._root.path != aged / "sessions-v1":  # of a store that a test before has left
+            return shard(census, area, name)
         walked.append(f"{area}/{name}")
         if len(walked) == 100:
             stop.set()

@@ -43,6 +43,19 @@ def ends_before_its_end() -> Iterator[None]:
     assert answers_that_were_over() == before
 
 
+@contextlib.contextmanager
+def nothing_said_yet() -> Iterator[None]:
+    """The engine is busy with something else until the block is over."""
+    over = threading.Event()
+    busy = threading.Thread(target=shared_engine().call, args=(over.wait,))
+    busy.start()
+    try:
+        yield
+    finally:
+        over.set()
+        busy.join()
+
+
 def answers_that_were_over() -> int:
     turns = shared_engine().observer.totals.turns
     return turns["eos"] + turns["length"]
@@ -54,7 +67,7 @@ def test_before_there_is_anything_to_tell(endless: Path, path: str, stream: bool
     add_entry(Entry("endless", endless, ()))
     app = create_app(require_key=False, timeout_s=1e-4)
     body = {**ASKED[path], "model": "endless", "stream": stream}
-    with ends_before_its_end():
+    with ends_before_its_end(), nothing_said_yet():
         answer = ask(app, path, body)
     told = answer.json
     assert answer.status == 504

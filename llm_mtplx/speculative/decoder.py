@@ -26,6 +26,7 @@ from .logprobs import Logprobs
 from .masks import Masks
 from .noise import Noise
 from .penalties import Penalties, PenaltySettings
+from .step import Draft, Read, Steps, Verify, alone
 
 # Rows of one prefill forward. Where the recurrence is a loop of ops the graph grows with rows.
 KERNEL_CHUNK = 2048
@@ -141,7 +142,7 @@ class Decoder:
         """The token after the prefilled ids: emitted, and the first primary."""
         assert self._state.hidden is not None, "prefill first"
         logits = self.trunk.logits(self._state.hidden)[0]
-        _, own = self._judge([], self._shaped(logits))
+        _, own = alone(self.trunk, self.head, self._judge([], self._shaped(logits)))
         self.primary = own[0]
         self._emitted([self.primary], logits)
         return self.primary
@@ -173,24 +174,31 @@ class Decoder:
             self.logprobs.add(tokens, logits)
 
     def round(self, depth: int, room: int, ends: Callable[[int], bool]) -> Round:
+        """One round of this conversation alone: see ``steps``."""
+        assert self.primary is not None, "prefill and first() come before the rounds"
+        # Rules must know a token before they can say what may follow it.
+        if self._drafted(depth, room) == 0 and self.hold is None and self.masks is None:
+            return self._plain_round(self.primary, room)
+        return alone(self.trunk, self.head, self.steps(depth, room, ends))
+
+    def _drafted(self, depth: int, room: int) -> int:
+        return min(depth, room - 1) if self.head is not None else 0
+
+    def steps(self, depth: int, room: int, ends: Callable[[int], bool]) -> Steps[Round]:
         """Draft ``depth`` tokens, verify them, emit at most ``room`` >= 1.
 
         ``ends(token)`` says that nothing may follow ``token``: text and state stop there.
         """
-        assert self.primary is not None, "prefill and first() come before the rounds"
-        primary, state = self.primary, self._state
-        depth = min(depth, room - 1) if self.head is not None else 0
-        # Rules must know a token before they can say what may follow it.
-        if depth == 0 and self.hold is None and self.masks is None:
-            return self._plain_round(primary, room)
         self._land()
-        drafts = self._draft(primary, depth)
+        primary, state = self.primary, self._state
+        assert primary is not None, "prefill and first() come before the rounds"
+        depth = self._drafted(depth, room)
+        drafts = yield from self._draft(primary, depth)
 
         tape = Tape() if depth or self.hold is not None else None
         tokens = mx.concatenate([mx.array([primary], dtype=mx.uint32), *drafts])[None]
-        hidden = self.trunk.forward(tokens, state.cache, tape)
-        logits = self.trunk.logits(hidden)[0]
-        drafted, own = self._judge(drafts, self._shaped(logits, drafts))
+        hidden, logits = yield Verify(tokens, state.cache, tape)
+        drafted, own = yield from self._judge(drafts, self._shaped(logits, drafts))
 
         right = accept(drafted, own)
         accepted = drafted[:right]
@@ -254,7 +262,7 @@ class Decoder:
             self.trunk.trim(self._state.cache, 1)
             self._ahead = None
 
-    def _draft(self, primary: int, depth: int) -> list[mx.array]:
+    def _draft(self, primary: int, depth: int) -> Steps[list[mx.array]]:
         """``depth`` drafts, each an array [1].
 
         The head's history ends at the primary's row; the rows of the drafts, made from guesses,
@@ -262,25 +270,28 @@ class Decoder:
         """
         if depth == 0:
             return []
-        state, head = self._state, self.head
-        assert head is not None and state.hidden is not None and state.head_cache is not None
+        state = self._state
+        assert state.hidden is not None and state.head_cache is not None
         state.wait(state.hidden, [primary])
-        hidden = state.feed_head(self.trunk, head)
-        certain = state.head_cache.offset
+        hidden, tokens = state.waiting_rows()
         drafts: list[mx.array] = []
         for step in range(depth):
-            if step:
-                embedding = self.trunk.embed(drafts[-1][None])
-                hidden = head(hidden, embedding, state.head_cache)
-            logits = self._shaped(head.logits(hidden, self.trunk)[0], drafts)
+            hidden, logits = yield Draft(hidden, tokens, state.head_cache)
+            if not step:
+                state.fed()
+                certain = state.head_cache.offset
             keys = self._noise.keys(self._next + step, 1)
-            drafts.append(choose(logits, self.draft_sampling, keys).tokens)
+            shaped = self._shaped(logits, drafts)
+            drafts.append(choose(shaped, self.draft_sampling, keys).tokens)
+            tokens = drafts[-1][None]
             # The device drafts while Python builds what comes next.
             mx.async_eval(drafts[-1])  # type: ignore[no-untyped-call]
         state.head_cache.trim(state.head_cache.offset - certain)
         return drafts
 
-    def _judge(self, drafts: list[mx.array], logits: mx.array) -> tuple[list[int], list[int]]:
+    def _judge(
+        self, drafts: list[mx.array], logits: mx.array
+    ) -> Steps[tuple[list[int], list[int]]]:
         """The draft ids, and the trunk's own choices in their places and after them.
 
         ``logits`` [depth + 1, V]: the trunk's after the primary and after each draft, shaped.
@@ -288,7 +299,7 @@ class Decoder:
         rows = logits.shape[0]
         choice = choose(logits, self.sampling, self._noise.keys(self._next, rows))
         drafted = mx.concatenate(drafts) if drafts else mx.array([], dtype=mx.uint32)
-        mx.eval(*choice.arrays, drafted)
+        yield Read([*choice.arrays, drafted])
         return _ints(drafted), self._read(choice, logits, self._next)
 
     def _read(self, choice: Choice, logits: mx.array, position: int) -> list[int]:

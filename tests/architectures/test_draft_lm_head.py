@@ -97,7 +97,7 @@ def sampled(trunk, head, depth: int) -> tuple[list[int], list[tuple[mx.array, in
     class Noting(Decoder):
         def _draft(self, primary, depth):
             rows.clear()
-            drafts = super()._draft(primary, depth)
+            drafts = yield from super()._draft(primary, depth)
             places = range(self._next, self._next + len(drafts))
             made.extend(zip(rows, places, [draft.item() for draft in drafts], strict=True))
             return drafts

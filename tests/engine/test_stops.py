@@ -144,7 +144,7 @@ def test_auto_stops_drafting_where_it_would_lose(
             if depth:
                 self.drafts += 1
             self.wrong_at = 0 if self.drafts % wrong_every == 0 else None
-            return super()._draft(primary, depth)
+            return (yield from super()._draft(primary, depth))
 
     request = Request(
         "m",

@@ -44,6 +44,12 @@ class Counts:
             return 0
         return self.depth if self.adaptive is None else self.adaptive.depth
 
+    def depth_in(self, company: int) -> int:
+        """The same in a round of so many conversations: the more rows there are already, the
+        dearer one more is."""
+        depth = self.next_depth
+        return depth if self.adaptive is None or not depth else self.adaptive.depth_in(company)
+
     @property
     def plain_once(self) -> bool:
         """Whether the next round is plain and the one after it drafts."""

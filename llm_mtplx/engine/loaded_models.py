@@ -61,6 +61,17 @@ class Residents:
         """A loaded model, as it was loaded."""
         return self._loaded.get(folder)
 
+    def is_current(self, folder: Path) -> bool:
+        """Whether ``get`` would find it loaded."""
+        found = self._loaded.get(folder)
+        return found is not None and found.identity == folder_identity(folder)
+
+    def used(self, folder: Path) -> None:
+        """It is in use now."""
+        found = self._loaded.get(folder)
+        if found is not None:
+            found.last_used = time.monotonic()
+
     def get(
         self,
         model_id: str,

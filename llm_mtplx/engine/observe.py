@@ -56,9 +56,9 @@ class Totals:
             self.ttft_s += turn.ttft_s
 
 
-@dataclass
+@dataclass(frozen=True)
 class Running:
-    """The turn that runs now."""
+    """A turn in progress."""
 
     model: str
     phase: str
@@ -71,7 +71,8 @@ class Observer:
     def __init__(self) -> None:
         self.began = time.time()
         self.totals = Totals()
-        self.running: Running | None = None
+        self._running: dict[int, Running] = {}  # by their numbers
+        self._begun = 0
         self.memory: dict[str, Any] = {}  # models, session_bank and MLX's own, as last published
         self.last_turn = time.monotonic()
         self.last_error = ""  # of what comes after an answer
@@ -83,19 +84,27 @@ class Observer:
         """The latest turns, newest first."""
         return list(reversed(tuple(self._recent)))
 
-    def begin(self, request: Request) -> None:
-        self.running = Running(request.model_id, "waiting", time.monotonic())
+    @property
+    def running(self) -> tuple[Running, ...]:
+        """The turns in progress, who began first first."""
+        return tuple(self._running.copy().values())
 
-    def progress(self, phase: str, done: int = 0, total: int = 0) -> None:
-        running = self.running
+    def begin(self, request: Request) -> int:
+        """The number under which the turn is told of."""
+        self._begun += 1
+        self._running[self._begun] = Running(request.model_id, "waiting", time.monotonic())
+        return self._begun
+
+    def progress(self, number: int, phase: str, done: int = 0, total: int = 0) -> None:
+        running = self._running.get(number)
         if running is not None:
             if phase == "answering":
                 made = done - (running.done if running.phase == phase else 0)
                 self.pace.made(time.monotonic(), made)
-            self.running = Running(running.model, phase, running.since, done, total)
+            self._running[number] = Running(running.model, phase, running.since, done, total)
 
-    def finish(self, request: Request, turn: Finished) -> None:
-        self._ended()
+    def finish(self, number: int, request: Request, turn: Finished) -> None:
+        self._ended(number)
         self.totals.add(turn)
         self._recent.append(
             {
@@ -120,8 +129,8 @@ class Observer:
             }
         )
 
-    def fail(self) -> None:
-        self._ended()
+    def fail(self, number: int) -> None:
+        self._ended(number)
         self.totals.turns["error"] += 1
 
     def not_kept(self, error: Exception) -> None:
@@ -131,8 +140,8 @@ class Observer:
         self.totals.not_kept += 1
         self.last_error = repr(error)
 
-    def _ended(self) -> None:
-        self.running = None
+    def _ended(self, number: int) -> None:
+        self._running.pop(number, None)
         self.last_turn = time.monotonic()
 
 

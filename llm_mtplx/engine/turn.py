@@ -37,6 +37,7 @@ from ..protocol import (
 from ..sessions.keeper import Keeper
 from ..sessions.reasons import Reason
 from ..sessions.session import Checkpoint, KnownTurn
+from ..speculative.batch import Plan
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.logprobs import Logprobs
@@ -52,6 +53,7 @@ from .defaults import (
 )
 from .load import LoadedModel
 from .next_prompt import Sequel
+from .scheduler import Steps, alone
 from .structured import check_complete, masks_for, rules_for
 
 logger = logging.getLogger(__name__)
@@ -160,27 +162,33 @@ class Turn:
         return encode_history(text, self.model.tokenizer.encode, self._known_answers, used)
 
     def run(self) -> Finished:
+        """The turn alone, from beginning to end: see ``steps``."""
+        return alone(self)
+
+    def steps(self) -> Steps[Finished]:
         """Emit the answer as it comes; returns how the turn went.
 
-        After an error nothing of this turn is kept; what the bank had before, it has again.
+        Yields before each slice of the prompt that is to be read and before each round: whoever
+        runs it does other turns' meanwhile. After an error nothing of this turn is kept; what the
+        bank had before, it has again.
         """
         with self._keeper.not_lost(self._loan, self._request.cache):
-            return self._run()
+            return (yield from self._steps())
 
-    def _run(self) -> Finished:
+    def _steps(self) -> Steps[Finished]:
         mx.reset_peak_memory()
         at, taken = self._loan.position, self._taken
         self._emit(Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s))
         prefilling = time.perf_counter()
         system, self._header = self._system_end(), self._answer_header()
         self._saving = self._blocks_to_save()
-        finish = self._read_prompt(system)
+        finish = yield from self._read_prompt(system)
         first_token = prefilled = time.perf_counter()
         if finish is None:
             new = self._end_thinking() or [self.decoder.first()]
             first_token = time.perf_counter()
             while (finish := self._take(new)) is None:
-                new = self._end_thinking() or self._round()
+                new = self._end_thinking() or (yield from self._round())
                 self._save_block()
         self._show(self.answer.finish())
         if self.answer.stopped:
@@ -231,6 +239,14 @@ class Turn:
             seed=self._seed,
         )
 
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled()
+
+    def depth_in(self, company: int) -> int:
+        """How deep to draft in a round of so many conversations."""
+        return self._counts.depth_in(company)
+
     def _blocks_to_save(self) -> Iterator[bool]:
         if not self._request.persist:
             return iter(())
@@ -247,7 +263,7 @@ class Turn:
             self._saving = iter(())
             return False
 
-    def _read_prompt(self, system: int) -> FinishReason | None:
+    def _read_prompt(self, system: int) -> Steps[FinishReason | None]:
         """Forward what the bank did not have, leaving checkpoints on the way and the blocks that
         are finished to the store."""
         position = self._loan.position
@@ -260,7 +276,12 @@ class Turn:
         inside = {mark for mark in (system, self._header, *rungs) if mark < end}
         marks = sorted(mark for mark in inside if mark > position)
         last = self._header if self._header < len(self.prompt) else None
-        for done in self.decoder.prefill(self.prompt[position:], marks, last):
+        slices = self.decoder.prefill(self.prompt[position:], marks, last)
+        while True:
+            yield None
+            done = next(slices, None)
+            if done is None:
+                return None
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
                 self._loan.session.checkpoints.append(Checkpoint.of(self.decoder.state))
@@ -270,7 +291,6 @@ class Turn:
                 pass
             if self._cancelled():
                 return "interrupted"
-        return None
 
     def _system_end(self) -> int:
         """Where the system prompt and the tools end, and what differs between conversations
@@ -340,7 +360,7 @@ class Turn:
             return math.inf
         return budget - self.answer.reasoning_tokens
 
-    def _round(self) -> list[int]:
+    def _round(self) -> Steps[list[int]]:
         counts = self._counts
         if self._request.stop:
             # A stop string may begin in any token that is not wholly shown yet.
@@ -349,10 +369,11 @@ class Turn:
         room = min(self._room - self.answer.tokens, self._thinking_left())
         if counts.plain_once:
             room = 1  # nothing is begun after it that a draft would undo
-        before = time.perf_counter()
-        done = self.decoder.round(counts.next_depth, int(room), self.model.eos_ids.__contains__)
+        sent = yield Plan(counts.next_depth, int(room), self.model.eos_ids.__contains__)
+        assert sent is not None
+        done, seconds = sent
         was_useless = counts.useless
-        counts.add(done, time.perf_counter() - before)
+        counts.add(done, seconds)
         if counts.useless and not was_useless:
             self._emit(
                 Notice(

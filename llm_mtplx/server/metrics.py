@@ -26,7 +26,7 @@ def exposition(engine: Engine) -> str:
     restored = "Tokens of prompts that were not read again, by where they came from"
     missed = "Turns that could not start from more, by reason"
     saves = engine.saves or Counters()
-    running = engine.observer.running is not None
+    running = len(engine.observer.running)
     lines = [
         *_counter("turns", "Turns, by how they ended", _by("end", totals.turns)),
         *_counter("prompt_tokens", "Tokens of prompts", totals.prompt_tokens),
@@ -44,7 +44,7 @@ def exposition(engine: Engine) -> str:
         *_counter("written_bytes", "Bytes written to the SSD", saves.written_bytes),
         *_ttft(engine),
         *_gauge("requests_waiting", "Requests in the queue", engine.waiting),
-        *_gauge("requests_running", "Requests that are being answered", int(running)),
+        *_gauge("requests_running", "Requests that are being answered", running),
         *_gauge("model_bytes", "Weights of loaded models", models),
         *_gauge("sessions", "Sessions in RAM", bank.get("entries", 0)),
         *_gauge("session_bytes", "Bytes of sessions in RAM", bank.get("total_nbytes", 0)),

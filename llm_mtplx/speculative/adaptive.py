@@ -6,6 +6,8 @@ its cost.
 
 from collections.abc import Mapping, Sequence
 
+from .depth import shared_costs
+
 # What is expected of a first draft before any was examined. More than most texts hold, so that
 # drafting is tried: a try costs less than text that drafts well would lose without.
 FIRST_RIGHT = 0.9
@@ -32,6 +34,11 @@ class AdaptiveDepth:
     def plain_once(self) -> bool:
         """Whether the next round is plain and the one after it drafts."""
         return self.depth == 0 and self._rest <= 1 and self._best(1) > 0
+
+    def depth_in(self, company: int) -> int:
+        """The best depth now beside so many conversations less one, that do alike."""
+        costs = shared_costs(self._costs, company)
+        return min(_best(costs, _expected(self._examined, self._accepted)), self.depth)
 
     def add(self, tokens: int, drafted: int, accepted: int) -> None:
         """A round emitted ``tokens``; a draft was examined if those before it were accepted."""

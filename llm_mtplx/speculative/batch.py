@@ -16,7 +16,7 @@ class Plan:
     ends: Callable[[int], bool]
 
 
-def advance(batch: Sequence[tuple[Decoder, Plan]]) -> list[Round | BaseException]:
+def advance(batch: Sequence[tuple[Decoder, Plan]]) -> list[Round | Exception]:
     """One round each, of conversations of one model; what one failed with is its result.
 
     Where the forward of several fails, all come back to where they were and go on one by one.
@@ -35,7 +35,7 @@ def advance(batch: Sequence[tuple[Decoder, Plan]]) -> list[Round | BaseException
         return [_alone(decoder, plan) for decoder, plan in batch]
 
 
-def _alone(decoder: Decoder, plan: Plan) -> Round | BaseException:
+def _alone(decoder: Decoder, plan: Plan) -> Round | Exception:
     try:
         return decoder.round(plan.depth, plan.room, plan.ends)
     except Exception as error:

@@ -28,9 +28,10 @@ from .noise import Noise
 from .penalties import Penalties, PenaltySettings
 from .step import Draft, Read, Steps, Verify, alone
 
-# Rows of one prefill forward. Where the recurrence is a loop of ops the graph grows with rows.
-KERNEL_CHUNK = 2048
-OPS_CHUNK = 512
+# Rows of one prefill forward: no more than it takes to read fast, because others who are being
+# answered wait for it. On a CPU 128 rows are read as fast as 512.
+KERNEL_CHUNK = 512
+OPS_CHUNK = 128
 
 # Rounds that can be taken back row by row. Each pins one recurrent state, 154 MB on a 27B, and a
 # stop string may stay undecided for long: as long as a tool call is being written.

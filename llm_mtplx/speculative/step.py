@@ -51,17 +51,17 @@ Steps: TypeAlias = Generator[Want, Any, T]
 def alone(trunk: Trunk, head: MTPHead | None, steps: Steps[T]) -> T:
     """Run one conversation's steps; what they raise is raised here."""
     (result,) = step(trunk, head, [steps])
-    if isinstance(result, BaseException):
+    if isinstance(result, Exception):
         raise result
     return result
 
 
-def step(trunk: Trunk, head: MTPHead | None, batch: Sequence[Steps[T]]) -> list[T | BaseException]:
+def step(trunk: Trunk, head: MTPHead | None, batch: Sequence[Steps[T]]) -> list[T | Exception]:
     """Run all steps side by side. What one of them raises is its result, and ends it alone.
 
     Raises what a forward of several conversations failed with; nobody's steps have ended then.
     """
-    results: dict[int, T | BaseException] = {}
+    results: dict[int, T | Exception] = {}
     wants: dict[int, Want] = {}
 
     def go_on(at: int, sent: Any) -> None:

@@ -140,7 +140,7 @@ def two(tiny: Tiny) -> list[Talk]:
     return found
 
 
-def go_on(talks: list[Talk]) -> list[Round | BaseException]:
+def go_on(talks: list[Talk]) -> list[Round | Exception]:
     done = advance([(talk.decoder, talk.plan(3)) for talk in talks])
     for talk, each in zip(talks, done, strict=True):
         if isinstance(each, Round):

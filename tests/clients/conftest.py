@@ -26,6 +26,7 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 TIMEOUT_S = 240  # of one program; the prompt of a coding agent takes 10 s on two cores
 GONE_S = 60  # until the server has begun an answer, or has ended it for a client that is gone
 COUNT = 20_000  # numbers: more than is said before the interruption
+COUNTED = "1 2 3 4 5 6 7 8 9 10"  # how they begin
 
 
 @dataclass
@@ -130,11 +131,13 @@ def pinned(name: str) -> str:
 
 
 @contextlib.contextmanager
-def running(command: list[str], stderr: int) -> Iterator[subprocess.Popen[str]]:
+def running(
+    command: list[str], *, stderr: int, stdin: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[str]]:
     """A program, which is ended with all that it started: some are only launchers of another."""
     process = subprocess.Popen(
         command,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

@@ -1,6 +1,7 @@
 """One server for all clients, and the surroundings in which they run: a home of their own, and no
 way to anything but 127.0.0.1."""
 
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,11 @@ HERE = Path(__file__).parent
 MODEL = "dictated"
 NOWHERE = "http://127.0.0.1:9"  # where no proxy listens
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")
-TIMEOUT_S = 600  # of one program; a prompt of a coding agent takes a minute on two cores
+# Both are less than a test may take, so that what hangs is named.
+TIMEOUT_S = 240  # of one program; the prompt of a coding agent takes 10 s on two cores
+GONE_S = 60  # until the server has begun an answer, or has ended it for a client that is gone
 COUNT = 20_000  # numbers: more than is said before the interruption
+COUNTED = "1 2 3 4 5 6 7 8 9 10"  # how they begin
 
 
 @dataclass
@@ -41,12 +45,27 @@ class Served:
     def interrupted(self) -> float:
         return self.metric("turns_total", end="interrupted")
 
+    @property
+    def answering(self) -> bool:
+        """Whether tokens of an answer are out, and more of them are being made."""
+        with urllib.request.urlopen(f"{self.address}/health") as answer:
+            running = json.load(answer)["engine"]["running"]
+        return running is not None and running["phase"] == "answering" and running["done"] > 0
+
+    def wait_for_answer(self) -> None:
+        _wait(lambda: self.answering, "no answer was begun")
+
     def wait_for_interruption(self, before: float) -> None:
         """A client that has gone away has ended its answer."""
-        deadline = time.monotonic() + TIMEOUT_S
-        while self.interrupted == before:
-            assert time.monotonic() < deadline, "the answer of a client that went away goes on"
-            time.sleep(0.1)
+        gone = "the answer of a client that went away goes on"
+        _wait(lambda: self.interrupted > before, gone)
+
+
+def _wait(done: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + GONE_S
+    while not done():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.05)
 
 
 @pytest.fixture(scope="session")
@@ -111,13 +130,33 @@ def pinned(name: str) -> str:
     return version
 
 
+@contextlib.contextmanager
+def running(
+    command: list[str], *, stderr: int, stdin: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[str]]:
+    """A program, which is ended with all that it started: some are only launchers of another."""
+    process = subprocess.Popen(
+        command,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
 def run(command: list[str]) -> str:
     """What a program that succeeds prints."""
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TIMEOUT_S
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    with running(command, stderr=subprocess.PIPE) as process:
+        out, errors = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 0, out + errors
+    return out
 
 
 def json_lines(text: str) -> list[dict[str, Any]]:
@@ -125,19 +164,11 @@ def json_lines(text: str) -> list[dict[str, Any]]:
 
 
 def interrupt_at(command: list[str], wanted: str, served: Served) -> None:
-    """Ctrl-C once ``wanted`` is in what the program prints, or where it is empty, once the server
-    has begun to answer; the server sees that the client has gone."""
-    before = served.interrupted
-    prompts = served.metric("prefill_seconds_total")
-    process = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
+    """Ctrl-C once ``wanted`` is in what the program prints and the server is writing its answer;
+    the server sees that the client has gone. Programs print ``wanted`` before they send a request,
+    and one that is not there yet cannot be interrupted."""
+    before, made = served.interrupted, served.metric("output_tokens_total")
+    with running(command, stderr=subprocess.STDOUT) as process:
         assert process.stdout
         seen = ""
         for line in process.stdout:
@@ -146,13 +177,11 @@ def interrupt_at(command: list[str], wanted: str, served: Served) -> None:
                 break
         else:
             raise AssertionError(f"it ended without {wanted!r}: {seen}")
+        served.wait_for_answer()
         os.killpg(process.pid, signal.SIGINT)
         process.communicate(timeout=TIMEOUT_S)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
     served.wait_for_interruption(before)
-    assert served.metric("prefill_seconds_total") >= prompts
+    assert served.metric("output_tokens_total") > made
 
 
 def call(name: str, arguments: dict[str, Any]) -> str:

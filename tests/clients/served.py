@@ -15,6 +15,7 @@ from typing import Any
 
 from mlx.utils import tree_flatten
 
+from llm_mtplx.chat.latesystem import CLOSE, OPEN
 from llm_mtplx.engine.turn import Turn
 
 from ..dictated import DictatedDecoder
@@ -38,7 +39,9 @@ SHAPE: dict[str, Any] = {
     "max_position_embeddings": CONTEXT,
 }
 TOLD = re.compile(r"<(say|count|call)>(.*?)</\1>", re.DOTALL)
-RESULT = re.compile(r"<tool_response>\n(.*)\n</tool_response>", re.DOTALL)
+RESULT = re.compile(r"<tool_response>\n(.*?)\n</tool_response>", re.DOTALL)
+# What the server makes of system messages in mid-conversation.
+LATE_SYSTEM = re.compile(re.escape(OPEN) + ".*?" + re.escape(CLOSE), re.DOTALL)
 
 
 def save_model(folder: Path) -> Path:
@@ -51,13 +54,16 @@ def save_model(folder: Path) -> Path:
 
 
 def answer_to(prompt: str) -> str:
-    """What the model is to write after ``prompt``."""
-    # A late system message may stand in a message of its own after the one that is meant.
-    blocks = prompt.split("<|im_start|>user\n")
-    last = next((b for b in reversed(blocks) if not b.startswith("[System message]")), "")
-    result = RESULT.search(last)
-    if result is not None:
-        return f"The tool returned: {result[1].strip()[:200]}"
+    """What the model is to write after ``prompt``: what its last message of the user asks for,
+    system messages aside, which may stand in a user's message, in a tool's result or alone."""
+    told_by_user = (
+        LATE_SYSTEM.sub("", block.split("<|im_end|>", 1)[0]).strip()
+        for block in reversed(prompt.split("<|im_start|>user\n")[1:])
+    )
+    last = next((message for message in told_by_user if message), "")
+    results = RESULT.findall(last)
+    if results:
+        return f"The tool returned: {' '.join(result.strip() for result in results)}"
     told = TOLD.findall(last)
     if not told:
         return "Fine."

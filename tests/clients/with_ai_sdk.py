@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import COUNT, HERE, Served, node, run
+from .conftest import COUNT, COUNTED, HERE, Served, node, run
 
 
 @pytest.mark.parametrize("provider", ["compatible", "chat", "responses", "anthropic"])
@@ -15,5 +15,5 @@ def test_ai_sdk(provider: str, served: Served) -> None:
     assert out["cached"] >= out["prompt"] - 8
     assert (out["steps"], out["input"]) == (2, {"a": 40, "b": 2})
     assert out["tool"] == out["streamedTool"] == "The tool returned: 42"
-    assert out["pieces"] > 1 and out["counted"].startswith("1 2 3 4 5 6 7 8 9 10")
+    assert out["pieces"] > 1 and out["counted"].startswith(COUNTED)
     served.wait_for_interruption(before)

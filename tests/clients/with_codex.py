@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import COUNT, MODEL, Served, call, interrupt_at, json_lines, program, run
+from .conftest import COUNT, COUNTED, MODEL, Served, call, interrupt_at, json_lines, program, run
+from .rpc import Message, driven
 
 CONFIG = """
 model = "{model}"
@@ -23,12 +24,16 @@ wire_api = "responses"
 """
 
 
-@pytest.fixture
-def codex(served: Served, alone: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+@pytest.fixture(autouse=True)
+def home(served: Served, alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = alone.parent / "codex"
     home.mkdir()
     (home / "config.toml").write_text(CONFIG.format(model=MODEL, address=served.address))
     monkeypatch.setenv("CODEX_HOME", str(home))
+
+
+@pytest.fixture
+def codex() -> list[str]:
     return [program("codex"), "exec", "--skip-git-repo-check", "--json"]
 
 
@@ -62,3 +67,27 @@ def test_two_turns_a_tool_and_an_interruption(codex: list[str], served: Served) 
     assert "RESULT-42" in text_of(used)
 
     interrupt_at([*resume, f"<count>{COUNT}</count>"], "turn.started", served)
+
+
+def delta_of(message: Message) -> str | None:
+    """``codex exec`` prints whole messages; what drives its app server gets their pieces."""
+    if message.get("method") != "item/agentMessage/delta":
+        return None
+    delta: str = message["params"]["delta"]
+    return delta
+
+
+def test_a_stream_and_its_interruption(served: Served) -> None:
+    before = served.interrupted
+    with driven([program("codex"), "app-server"]) as app:
+        app.call("initialize", clientInfo={"name": "tests", "title": "tests", "version": "0"})
+        app.notify("initialized")
+        thread = app.call("thread/start")["thread"]["id"]
+        count = [{"type": "text", "text": f"<count>{COUNT}</count>"}]
+        turn = app.call("turn/start", threadId=thread, input=count)["turn"]["id"]
+        pieces = app.read_text(delta_of, len(COUNTED))
+        assert len(pieces) > 1 and "".join(pieces).startswith(COUNTED)
+        app.call("turn/interrupt", threadId=thread, turnId=turn)
+        ended = app.read(lambda message: message.get("method") == "turn/completed")
+        assert ended["params"]["turn"]["status"] == "interrupted"
+        served.wait_for_interruption(before)

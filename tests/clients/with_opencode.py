@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import COUNT, MODEL, Served, call, interrupt_at, json_lines, program, run
+from .conftest import COUNT, COUNTED, MODEL, Served, call, interrupt_at, json_lines, program, run
+from .rpc import Message, driven
 
 
-@pytest.fixture
-def opencode(served: Served, alone: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+@pytest.fixture(autouse=True)
+def settings(served: Served, alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS", "SHARE"):
         monkeypatch.setenv(f"OPENCODE_DISABLE_{name}", "1")
     provider = {
@@ -26,6 +27,10 @@ def opencode(served: Served, alone: Path, monkeypatch: pytest.MonkeyPatch) -> li
         "tools": {"*": False, "bash": True},
     }
     (alone / "opencode.json").write_text(json.dumps(settings))
+
+
+@pytest.fixture
+def opencode() -> list[str]:
     return [program("opencode"), "run", "--format", "json"]
 
 
@@ -53,3 +58,35 @@ def test_two_turns_a_tool_and_an_interruption(opencode: list[str], served: Serve
     assert "The tool returned: RESULT-42" in text_of(used)
 
     interrupt_at([*opencode, "-c", f"<count>{COUNT}</count>"], "step_start", served)
+
+
+def chunk_of(message: Message) -> str | None:
+    """``opencode run`` prints whole messages; an editor gets their pieces."""
+    update = message.get("params", {}).get("update", {})
+    if update.get("sessionUpdate") != "agent_message_chunk":
+        return None
+    text: str = update["content"]["text"]
+    return text
+
+
+def test_a_stream_and_its_interruption(served: Served, alone: Path) -> None:
+    with driven([program("opencode"), "acp"]) as editor:
+        editor.call("initialize", protocolVersion=1, clientCapabilities={})
+        session = editor.call("session/new", cwd=str(alone), mcpServers=[])["sessionId"]
+
+        def asked(text: str) -> int:
+            prompt = [{"type": "text", "text": text}]
+            return editor.begin("session/prompt", sessionId=session, prompt=prompt)
+
+        # Also the title of the session is made of its first prompt.
+        first = asked("One. <say>First answer.</say>")
+        assert "".join(editor.read_text(chunk_of, 13)) == "First answer."
+        assert editor.answer(first)["stopReason"] == "end_turn"
+
+        before = served.interrupted
+        counting = asked(f"<count>{COUNT}</count>")
+        pieces = editor.read_text(chunk_of, len(COUNTED))
+        assert len(pieces) > 1 and "".join(pieces).startswith(COUNTED)
+        editor.notify("session/cancel", sessionId=session)
+        assert editor.answer(counting)["stopReason"] == "cancelled"
+        served.wait_for_interruption(before)

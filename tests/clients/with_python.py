@@ -11,7 +11,7 @@ from pydantic_ai import Agent
 from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from .conftest import COUNT, MODEL, Served, call
+from .conftest import COUNT, COUNTED, MODEL, Served, call
 
 SYSTEM = "You are a careful assistant who answers in one short sentence. " * 12
 ADD = {
@@ -65,7 +65,7 @@ def test_openai_chat_completions(oai: openai.OpenAI, served: Served) -> None:
             text += chunk.choices[0].delta.content or ""
             if len(text) > 40:
                 break
-    assert text.startswith("1 2 3 4 5 6 7 8 9 10")
+    assert text.startswith(COUNTED)
     served.wait_for_interruption(before)
 
 
@@ -96,7 +96,7 @@ def test_openai_responses(oai: openai.OpenAI, served: Served) -> None:
                 text += event.delta
             if len(text) > 40:
                 break
-    assert text.startswith("1 2 3 4 5 6 7 8 9 10")
+    assert text.startswith(COUNTED)
     served.wait_for_interruption(before)
 
 
@@ -141,7 +141,7 @@ def test_anthropic_messages(claude: anthropic.Anthropic, served: Served) -> None
             text += piece
             if len(text) > 40:
                 break
-    assert text.startswith("1 2 3 4 5 6 7 8 9 10")
+    assert text.startswith(COUNTED)
     served.wait_for_interruption(before)
 
 
@@ -175,7 +175,7 @@ async def _pydantic_ai(kind: type, served: Served) -> None:
                     if len(text) > 40:
                         break
             await stream.cancel() if hasattr(stream, "cancel") else None
-    assert text.startswith("1 2 3 4 5 6 7 8 9 10")
+    assert text.startswith(COUNTED)
     served.wait_for_interruption(before)
 
 

@@ -247,7 +247,12 @@ def header(m: Mutator) -> Mutation | None:
         return None
     head, body = split
     how = m.rng.choice(HEADER_CHANGES)
-    told = how(m, head, body)
+    try:
+        told = how(m, head, body)
+    except (TypeError, KeyError, IndexError, ValueError, AttributeError):
+        if not m.done:
+            raise
+        return None  # it was changed before, and has no more what this one changes
     if told is None:
         return None
     what, body = told

@@ -71,6 +71,17 @@ def of_another_program(path: Path) -> None:
     sql.close()
 
 
+def half_made(path: Path) -> None:
+    """By a process that was killed; its damaged version number says that it is read-only."""
+    path.unlink()
+    with sqlite3.connect(path) as sql:
+        sql.execute("VACUUM")
+    sql.close()
+    with path.open("r+b") as file:
+        file.seek(18)
+        file.write(b"\3")
+
+
 LOSSES = [
     delete,
     garble,
@@ -80,6 +91,7 @@ LOSSES = [
     from_the_future,
     of_no_version,
     of_another_program,
+    half_made,
 ]
 
 

@@ -57,9 +57,7 @@ class Connection:
 
     def is_unreadable(self, error: Exception) -> bool:
         """Whether an error of this connection says that the database file is no good."""
-        # SQLite takes a damaged version number for a later format, and opens it read-only.
-        code = getattr(error, "sqlite_errorcode", 0)
-        return is_unreadable(error) or (self.writable and code == sqlite3.SQLITE_READONLY)
+        return is_unreadable(error) or (self.writable and _claims_a_later_format(error))
 
     def is_current(self) -> bool:
         """False where the manifest was removed or replaced since, or may be written again."""
@@ -174,6 +172,12 @@ def is_unreadable(error: Exception) -> bool:
     return False
 
 
+def _claims_a_later_format(error: Exception) -> bool:
+    """Whether that is why a file which can be written cannot: SQLite takes a damaged version number
+    for a later format, and opens it read-only."""
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
+
+
 def store_error(error: Exception) -> StoreError:
     """A database error as one of the store's reasons."""
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -191,6 +195,8 @@ def _open(path: Path, file: FileIdentity | None, busy_s: float) -> Connection:
     try:
         return Connection(_open_writable(path, busy_s), path, file, writable=True)
     except sqlite3.OperationalError as error:
+        if _claims_a_later_format(error) and os.access(path, os.W_OK):
+            raise UnreadableManifest(str(error)) from None
         if error.sqlite_errorcode & 0xFF not in (*_READ_ONLY, *_DISK_FULL):
             raise
     # Without write access, and on a full disk, WAL needs its side files; as a last resort the file

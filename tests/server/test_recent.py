@@ -20,7 +20,7 @@ DONE = Finished(
 def test_a_turn_without_a_token_has_no_first_one() -> None:
     observer = Observer()
     observer.finish(observer.begin(REQUEST), REQUEST, DONE)
-    observer.finish(REQUEST, replace(DONE, output_tokens=1))
+    observer.finish(observer.begin(REQUEST), REQUEST, replace(DONE, output_tokens=1))
     assert [turn["ttft_ms"] for turn in observer.recent] == [1500.0, None]
     assert sum(observer.totals.ttft.values()) == 1
 
@@ -28,7 +28,7 @@ def test_a_turn_without_a_token_has_no_first_one() -> None:
 def test_reasons_are_told_in_words() -> None:
     observer = Observer()
     observer.finish(observer.begin(REQUEST), REQUEST, DONE)
-    observer.finish(REQUEST, replace(DONE, miss_reason=None))
+    observer.finish(observer.begin(REQUEST), REQUEST, replace(DONE, miss_reason=None))
     meanings = [turn["miss_meaning"] for turn in observer.recent]
     assert meanings == [None, Reason.HISTORY_EDITED.meaning]
 

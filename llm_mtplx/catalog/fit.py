@@ -4,7 +4,7 @@ A model may use a share of the memory, its *envelope*. The weights and what a fo
 moment come off first; conversations kept in RAM and the context window share the rest.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -105,6 +105,14 @@ def plan(memory: int, needs: Needs) -> Plan:
 def fit_together(memory: int, models: Iterable[Needs]) -> bool:
     """Whether models can be loaded at once, each with the least context window."""
     return sum(map(_least, models)) + TRANSIENTS <= usable(memory)
+
+
+def fit_beside(needs: Needs, window: int, tokens: Sequence[int]) -> bool:
+    """Whether conversations of so many ``tokens`` each take no more than one that fills the
+    ``window`` of a plan."""
+    rows = sum(tokens) * needs.kv_per_token
+    states = (len(tokens) - 1) * STATES * needs.state
+    return rows + states <= window * needs.kv_per_token
 
 
 def copies(memory: int, needs: Needs) -> int:

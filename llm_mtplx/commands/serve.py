@@ -44,6 +44,13 @@ def _seconds(ctx: click.Context, option: click.Parameter, value: str) -> float:
     show_default=True,
 )
 @click.option(
+    "--parallel",
+    type=click.IntRange(1, 64),
+    default=4,
+    help="Requests that are answered at once, as far as memory allows",
+    show_default=True,
+)
+@click.option(
     "--timeout",
     callback=_seconds,
     default="0",
@@ -79,6 +86,7 @@ def serve(
     require_key: bool,
     hosts: tuple[str, ...],
     max_waiting: int,
+    parallel: int,
     timeout: float,
     unload_after: float,
     keep_alive: float,
@@ -124,6 +132,7 @@ def serve(
 
     extra = address = None
     place = Place()
+    shared_engine().parallel = parallel
     try:
         if http:
             from ..server.run import Http

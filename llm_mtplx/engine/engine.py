@@ -277,7 +277,9 @@ class Engine:
         except Exception as error:
             self._ended(job, number, None, error)
             return
-        self._scheduler.admit(turn, lambda result: self._ended(job, number, turn, result))
+        begun = self._scheduler.admit(turn, lambda end: self._ended(job, number, turn, end))
+        if not begun:
+            job.sink(Progress("waiting"))
 
     def _ended(
         self, job: Job, number: int, turn: "Turn | None", result: "Finished | Exception"
@@ -371,7 +373,11 @@ class Engine:
     def _scheduler(self) -> "Scheduler":
         from .scheduler import Scheduler
 
-        return Scheduler()
+        def fit(turns: "Sequence[Turn]") -> bool:
+            tokens = [turn.tokens for turn in turns]
+            return self._residents.fit_beside(turns[0].model.folder.path, tokens)
+
+        return Scheduler(fit)
 
     @cached_property
     def _residents(self) -> "Residents":

@@ -1,7 +1,7 @@
 """The loaded models and what is remembered with each. Lives on the engine's thread."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -71,6 +71,11 @@ class Residents:
         found = self._loaded.get(folder)
         if found is not None:
             found.last_used = time.monotonic()
+
+    def fit_beside(self, folder: Path, tokens: Sequence[int]) -> bool:
+        """Whether turns of so many tokens may be in progress at once with a loaded model."""
+        found = self._loaded[folder]
+        return fit.fit_beside(found.needs, found.model.context_window, tokens)
 
     def get(
         self,

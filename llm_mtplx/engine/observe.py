@@ -17,6 +17,20 @@ logger = logging.getLogger(__name__)
 
 RECENT_TURNS = 20
 TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+GAP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+@dataclass
+class Histogram:
+    """Seconds, counted in buckets."""
+
+    ends: tuple[float, ...]  # of the buckets; one more has no end
+    counts: Counter[float] = field(default_factory=Counter)
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[next((end for end in self.ends if seconds <= end), float("inf"))] += 1
+        self.total += seconds
 
 
 @dataclass
@@ -34,8 +48,8 @@ class Totals:
     accepted: Counter[int] = field(default_factory=Counter)
     not_kept: int = 0  # turns whose state was lost to an error
     missed: Counter[str] = field(default_factory=Counter)  # turns, by reason
-    ttft: Counter[float] = field(default_factory=Counter)  # turns, by the bucket's upper end
-    ttft_s: float = 0.0
+    ttft: Histogram = field(default_factory=lambda: Histogram(TTFT_BUCKETS_S))  # turns
+    gaps: Histogram = field(default_factory=lambda: Histogram(GAP_BUCKETS_S))  # inside answers
 
     def add(self, turn: Finished) -> None:
         self.turns[turn.finish_reason] += 1
@@ -51,9 +65,7 @@ class Totals:
         if turn.miss_reason:
             self.missed[turn.miss_reason] += 1
         if turn.output_tokens:
-            ends = [end for end in TTFT_BUCKETS_S if turn.ttft_s <= end]
-            self.ttft[ends[0] if ends else float("inf")] += 1
-            self.ttft_s += turn.ttft_s
+            self.ttft.add(turn.ttft_s)
 
 
 @dataclass(frozen=True)
@@ -63,6 +75,7 @@ class Running:
     model: str
     phase: str
     since: float  # time.monotonic()
+    now: float = 0.0  # when this was so
     done: int = 0
     total: int = 0
 
@@ -98,10 +111,13 @@ class Observer:
     def progress(self, number: int, phase: str, done: int = 0, total: int = 0) -> None:
         running = self._running.get(number)
         if running is not None:
+            now = time.monotonic()
             if phase == "answering":
-                made = done - (running.done if running.phase == phase else 0)
-                self.pace.made(time.monotonic(), made)
-            self._running[number] = Running(running.model, phase, running.since, done, total)
+                goes_on = running.phase == phase
+                self.pace.made(now, done - (running.done if goes_on else 0))
+                if goes_on:
+                    self.totals.gaps.add(now - running.now)
+            self._running[number] = Running(running.model, phase, running.since, now, done, total)
 
     def finish(self, number: int, request: Request, turn: Finished) -> None:
         self._ended(number)

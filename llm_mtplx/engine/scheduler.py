@@ -6,7 +6,7 @@ slice takes.
 """
 
 import time
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -26,18 +26,21 @@ Steps: TypeAlias = Generator[Plan | None, Sent, T]
 
 @dataclass
 class Seat:
-    """A turn in progress."""
+    """A turn in progress, or one that waits for memory."""
 
     turn: "Turn"
     steps: "Steps[Finished]"
     ended: Callable[["Finished | Exception"], None]
+    begun: bool = False
     plan: Plan | None = None  # of its next round; None: a slice comes next
 
 
 class Scheduler:
     """The turns in progress. Lives on the engine's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, fit: "Callable[[Sequence[Turn]], bool]" = lambda turns: True) -> None:
+        """``fit``: whether there is memory for so many turns of one model."""
+        self._fit = fit
         self._seats: list[Seat] = []  # who came first is first
 
     def __len__(self) -> int:
@@ -46,21 +49,34 @@ class Scheduler:
     def __iter__(self) -> "Iterator[Turn]":
         return (seat.turn for seat in self._seats)
 
-    def admit(self, turn: "Turn", ended: "Callable[[Finished | Exception], None]") -> None:
-        """``ended`` gets how the turn went, or what it failed with."""
-        seat = Seat(turn, turn.steps(), ended)
-        self._seats.append(seat)
-        self._go_on(seat, None)
+    def admit(self, turn: "Turn", ended: "Callable[[Finished | Exception], None]") -> bool:
+        """``ended`` gets how the turn went, or what it failed with. False where there is no memory
+        for it yet: it begins once others have ended."""
+        self._seats.append(Seat(turn, turn.steps(), ended))
+        self._begin()
+        return turn not in [seat.turn for seat in self._seats if not seat.begun]
+
+    def _begin(self) -> None:
+        """Nobody is let past one who waits for memory."""
+        for seat in tuple(self._seats):
+            if seat.begun:
+                continue
+            beside = [s.turn for s in self._seats if s.begun and s.turn.model is seat.turn.model]
+            if beside and not seat.turn.cancelled and not self._fit([*beside, seat.turn]):
+                return
+            seat.begun = True
+            self._go_on(seat, None)
 
     def step(self) -> None:
         """A round for each model's turns that answer, and a slice for one that reads."""
+        self._begin()
         answering: dict[str, list[Seat]] = {}
         for seat in self._seats:
             if seat.plan is not None:
                 answering.setdefault(seat.turn.model.key, []).append(seat)
         for seats in answering.values():
             self._round(seats)
-        reading = [seat for seat in self._seats if seat.plan is None]
+        reading = [seat for seat in self._seats if seat.begun and seat.plan is None]
         # Who has left need not wait for those who came before.
         reading.sort(key=lambda seat: not seat.turn.cancelled)
         if reading:

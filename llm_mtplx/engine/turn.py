@@ -58,6 +58,8 @@ from .structured import check_complete, masks_for, rules_for
 
 logger = logging.getLogger(__name__)
 
+ANSWER_ROOM = 1024  # tokens of an answer for which there is memory when it begins
+
 
 class Turn:
     """Answers one request, beginning with what the bank has of it.
@@ -238,6 +240,11 @@ class Turn:
             stop_string=self.answer.stop_string,
             seed=self._seed,
         )
+
+    @property
+    def tokens(self) -> int:
+        """That there must be memory for: a longer answer than this makes its room as it comes."""
+        return len(self.prompt) + min(self._room, ANSWER_ROOM)
 
     @property
     def cancelled(self) -> bool:

@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ..coldstore import Counters
 from ..engine.engine import Engine
-from ..engine.observe import TTFT_BUCKETS_S
+from ..engine.observe import Histogram
 from .gateway import Gateway
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -42,7 +42,10 @@ def exposition(engine: Engine) -> str:
         *_counter("saves_failed", "Saves not written, by reason", _by("reason", saves.drops)),
         *_counter("reads_failed", "Files not read, by reason", _by("reason", saves.misses)),
         *_counter("written_bytes", "Bytes written to the SSD", saves.written_bytes),
-        *_ttft(engine),
+        *_histogram(
+            "time_to_first_token", "From a turn's beginning to its first token", totals.ttft
+        ),
+        *_histogram("time_between_tokens", "From one part of an answer to the next", totals.gaps),
         *_gauge("requests_waiting", "Requests in the queue", engine.waiting),
         *_gauge("requests_running", "Requests that are being answered", running),
         *_gauge("model_bytes", "Weights of loaded models", models),
@@ -52,18 +55,15 @@ def exposition(engine: Engine) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ttft(engine: Engine) -> Iterable[str]:
-    totals = engine.observer.totals
-    name = "mtplx_time_to_first_token_seconds"
-    yield f"# HELP {name} From a turn's beginning to its first token"
+def _histogram(name: str, meaning: str, values: Histogram) -> Iterable[str]:
+    name = f"mtplx_{name}_seconds"
+    yield f"# HELP {name} {meaning}"
     yield f"# TYPE {name} histogram"
     count = 0
-    for end in TTFT_BUCKETS_S:
-        count += totals.ttft[end]
-        yield f'{name}_bucket{{le="{end}"}} {count}'
-    count += totals.ttft[float("inf")]
-    yield f'{name}_bucket{{le="+Inf"}} {count}'
-    yield f"{name}_sum {totals.ttft_s}"
+    for end in (*values.ends, float("inf")):
+        count += values.counts[end]
+        yield f'{name}_bucket{{le="{"+Inf" if end == float("inf") else end}"}} {count}'
+    yield f"{name}_sum {values.total}"
     yield f"{name}_count {count}"
 
 

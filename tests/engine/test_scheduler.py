@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from llm_mtplx.catalog.fit import Needs, fit_beside
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import Engine, shared_engine
 from llm_mtplx.engine.scheduler import Scheduler
@@ -112,6 +113,34 @@ def test_no_more_than_so_many_at_once(engine: Engine) -> None:
         patched.setattr(Scheduler, "step", counted)
         in_company(engine, [ask(question) for question in QUESTIONS])
     assert max(seen) == 2
+
+
+def test_who_finds_no_memory_waits_for_others_to_end(engine: Engine) -> None:
+    requests = [ask(question, max_tokens=8) for question in QUESTIONS[:3]]
+    want = [answer(list(engine.stream(request)))[0] for request in requests]
+    going: list[int] = []
+    with pytest.MonkeyPatch.context() as patched:
+        # A window of one conversation's length.
+        patched.setattr("llm_mtplx.catalog.fit.fit_beside", lambda needs, window, t: len(t) < 2)
+        advance = batch.advance
+        patched.setattr(
+            "llm_mtplx.engine.scheduler.advance", lambda b: going.append(len(b)) or advance(b)
+        )
+        found = in_company(engine, requests)
+    assert [answer(events)[0] for events in found] == want
+    assert max(going) == 1
+    waited = [
+        any(isinstance(e, Progress) and e.phase == "waiting" for e in events) for events in found
+    ]
+    assert waited == [False, True, True]
+
+
+def test_the_memory_of_turns_side_by_side() -> None:
+    """No more than a conversation that fills the window, each with its recurrent states."""
+    needs = Needs(weights=0, kv_per_token=10, state=20)
+    assert fit_beside(needs, 1000, [1000])
+    assert fit_beside(needs, 1000, [489, 489])  # 22 tokens' worth for the states of the second
+    assert not fit_beside(needs, 1000, [489, 490])
 
 
 def test_a_long_prompt_is_read_in_slices_between_rounds(engine: Engine) -> None:

@@ -22,7 +22,7 @@ def test_a_turn_without_a_token_has_no_first_one() -> None:
     observer.finish(observer.begin(REQUEST), REQUEST, DONE)
     observer.finish(observer.begin(REQUEST), REQUEST, replace(DONE, output_tokens=1))
     assert [turn["ttft_ms"] for turn in observer.recent] == [1500.0, None]
-    assert sum(observer.totals.ttft.values()) == 1
+    assert sum(observer.totals.ttft.counts.values()) == 1
 
 
 def test_reasons_are_told_in_words() -> None:
@@ -56,6 +56,7 @@ def test_tokens_are_counted_once() -> None:
         observer.progress(one, "answering", done)
         observer.progress(other, "answering", 2 * done)
     assert sum(step.tokens for step in observer.pace._steps) == 7 + 14
+    assert sum(observer.totals.gaps.counts.values()) == 4  # two between the parts of each
 
 
 def test_the_page_gets_them() -> None:

@@ -26,7 +26,7 @@ Steps: TypeAlias = Generator[Plan | None, Sent, T]
 
 @dataclass
 class Seat:
-    """A turn in progress, or one that waits for memory."""
+    """A turn in progress, or one that waits for others."""
 
     turn: "Turn"
     steps: "Steps[Finished]"
@@ -50,20 +50,31 @@ class Scheduler:
         return (seat.turn for seat in self._seats)
 
     def admit(self, turn: "Turn", ended: "Callable[[Finished | Exception], None]") -> bool:
-        """``ended`` gets how the turn went, or what it failed with. False where there is no memory
-        for it yet: it begins once others have ended."""
+        """``ended`` gets how the turn went, or what it failed with. False where it does not begin
+        yet."""
         self._seats.append(Seat(turn, turn.steps(), ended))
         self._begin()
         return turn not in [seat.turn for seat in self._seats if not seat.begun]
 
     def _begin(self) -> None:
-        """Nobody is let past one who waits for memory."""
+        """Nobody is let past one who waits for memory. Who shares the beginning of a prompt that is
+        being read, such as a system prompt, waits for it instead of reading it again."""
         for seat in tuple(self._seats):
             if seat.begun:
                 continue
-            beside = [s.turn for s in self._seats if s.begun and s.turn.model is seat.turn.model]
-            if beside and not seat.turn.cancelled and not self._fit([*beside, seat.turn]):
-                return
+            turn = seat.turn
+            beside = [s for s in self._seats if s.begun and s.turn.model is turn.model]
+            if not turn.cancelled:
+                if beside and not self._fit([*(s.turn for s in beside), turn]):
+                    return
+                if any(s.plan is None and s.turn.will_read(turn) for s in beside):
+                    continue
+                if beside:
+                    try:
+                        turn.look_again()
+                    except Exception as error:
+                        self._leave(seat, error)
+                        continue
             seat.begun = True
             self._go_on(seat, None)
 

@@ -34,9 +34,10 @@ from ..protocol import (
     ToolCall,
     ToolCallPart,
 )
+from ..sessions.bank import common_prefix
 from ..sessions.keeper import Keeper
 from ..sessions.reasons import Reason
-from ..sessions.session import Checkpoint, KnownTurn
+from ..sessions.session import Checkpoint, KnownTurn, pack
 from ..speculative.batch import Plan
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
@@ -59,6 +60,7 @@ from .structured import check_complete, masks_for, rules_for
 logger = logging.getLogger(__name__)
 
 ANSWER_ROOM = 1024  # tokens of an answer for which there is memory when it begins
+WORTH_WAITING = 32  # tokens that another turn is reading anyway
 
 
 class Turn:
@@ -86,6 +88,7 @@ class Turn:
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
+        self._marks: list[int] = []  # positions at which reading leaves a state
         self._saving: Iterator[bool] = iter(())
         self._roles: dict[int, CheckpointRole] = {}
         self.emitted: list[int] = []
@@ -124,8 +127,14 @@ class Turn:
             callable_tools,
             place_tokens=request.logprobs is not None,
         )
+        self._thinking = thinking
+        self._own_ids = own
+        self._take_session()
+
+    def _take_session(self) -> None:
+        model, request, own = self.model, self._request, self._own_ids
         before = time.perf_counter()
-        self._taken = keeper.take(
+        self._taken = self._keeper.take(
             self.prompt,
             request.conversation,
             all_said(request.messages),
@@ -135,12 +144,30 @@ class Turn:
         )
         self._loan = self._taken.loan
         self._restore_s = time.perf_counter() - before
-        with keeper.not_lost(self._loan, request.cache):
+        with self._keeper.not_lost(self._loan, request.cache):
             # A line from the SSD, or a new one, has not seen them being made.
-            self._loan.session.adopt(
-                [KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own]
-            )
-            self.decoder = self._decoder(thinking)
+            known = (KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own)
+            self._loan.session.adopt([*known])
+            self.decoder = self._decoder(self._thinking)
+
+    def look_again(self) -> None:
+        """Before the first step: take what turns in progress have read of this prompt meanwhile."""
+        if self._request.cache != "on":
+            return
+        if self._keeper.best_position(self.prompt) > self._loan.position:
+            self._keeper.put_back(self._loan, self._request.cache)
+            self._take_session()
+
+    def will_read(self, other: "Turn") -> bool:
+        """Whether this turn is on its way to a position at which it leaves a state that ``other``
+        can begin with, and that would save it much."""
+        if self._request.cache != "on" or other._request.cache != "on":
+            return False
+        if (self.model.key, self._request.salt) != (other.model.key, other._request.salt):
+            return False
+        shared = common_prefix(pack(self.prompt), pack(other.prompt))
+        now, worth = self.decoder.state.position, other._loan.position + WORTH_WAITING
+        return any(now < mark and worth <= mark <= shared for mark in self._marks)
 
     def _decoder(self, thinking: bool) -> Decoder:
         model, request = self.model, self._request
@@ -281,7 +308,7 @@ class Turn:
         # A raw prompt may come again as it is; after a rendered one follows its answer.
         end = len(self.prompt) + (self._request.prompt is not None)
         inside = {mark for mark in (system, self._header, *rungs) if mark < end}
-        marks = sorted(mark for mark in inside if mark > position)
+        marks = self._marks = sorted(mark for mark in inside if mark > position)
         last = self._header if self._header < len(self.prompt) else None
         slices = self.decoder.prefill(self.prompt[position:], marks, last)
         while True:

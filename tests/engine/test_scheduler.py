@@ -143,6 +143,43 @@ def test_the_memory_of_turns_side_by_side() -> None:
     assert not fit_beside(needs, 1000, [489, 490])
 
 
+SYSTEM = "You are a helpful assistant. You answer in short and polite sentences. " * 6
+
+
+def test_newcomers_read_what_they_share_once(engine: Engine) -> None:
+    said = [
+        [{"role": "system", "content": SYSTEM}, {"role": "user", "content": q}] for q in QUESTIONS
+    ]
+    requests = [
+        replace(ask("", cache="on", salt="shared", max_tokens=4), messages=messages)
+        for messages in said
+    ]
+    alone = [answer(list(engine.stream(replace(r, cache="off"))))[0] for r in requests]
+    engine.parallel = 4
+    together = [answer(events) for events in in_company(engine, requests)]
+    assert [text for text, _ in together] == alone
+    first, *others = [last.restored for _, last in together]
+    assert first == 0
+    assert len(set(others)) == 1 and others[0] > 60
+
+
+def test_a_fork_begins_where_its_parent_is_while_that_is_being_answered(engine: Engine) -> None:
+    """The state that its turn has left at the end of their common history is copied."""
+    said = [{"role": "user", "content": QUESTIONS[0]}]
+    base = ask("", cache="on", salt="fork", conversation="parent", max_tokens=20)
+    text, _ = answer(list(engine.stream(replace(base, messages=said))))
+    said += [{"role": "assistant", "content": text}, {"role": "user", "content": "Count to 50."}]
+    parent = replace(base, messages=said, max_tokens=60)
+    fork = replace(
+        parent, conversation="fork", messages=[*said[:-1], {**said[-1], "content": "Hi"}]
+    )
+    want, _ = answer(list(engine.stream(replace(fork, cache="off"))))
+    (whole, _), (forked, last) = (answer(e) for e in in_company(engine, [parent, fork]))
+    assert forked == want
+    assert whole == answer(list(engine.stream(replace(parent, cache="off"))))[0]
+    assert last.restored >= 15 and last.source == "ram"
+
+
 def test_a_long_prompt_is_read_in_slices_between_rounds(engine: Engine) -> None:
     """Of a turn that is being answered: no two slices without a round between them."""
     order: list[str] = []

@@ -520,6 +520,11 @@ class EngineTurns:
             kept = talk.turn.decoder.state.position
             again = talk.say("Four.")
             close()
+            if again.miss_reason == Reason.REBUILDING:
+                # The index was found out while the turn before was written to it.
+                kept = talk.turn.decoder.state.position
+                again = talk.say("Five.")
+                close()
             if again.restored < kept:
                 if again.miss_reason is None and not may_stay(mutator.done):
                     raise Broken(f"{again.restored} of {kept} tokens, for no reason")

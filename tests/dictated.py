@@ -57,8 +57,8 @@ class DictatedDecoder(Decoder):
         self.script = prompt + dictated + [7] * 8
         self.wrong_at = wrong_at
 
-    def _draft(self, primary: int, depth: int) -> Steps[list[mx.array]]:
-        drafts = yield from super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
+        drafts = yield from super()._draft(primary, depth, copied)
         at = self.state.position + 1
         ids = self.script[at : at + len(drafts)]
         if self.wrong_at is not None and self.wrong_at < len(ids):

@@ -102,7 +102,12 @@ class Residents:
             tuned = recorded(model.folder)
             if tuned is not None:
                 model = replace(
-                    model, depth=tuned.depth, break_even=0.0, costs=tuned.costs, pace=None
+                    model,
+                    depth=tuned.depth,
+                    break_even=0.0,
+                    costs=tuned.costs,
+                    verify_costs=tuned.rows,
+                    pace=None,
                 )
             self._loaded[folder] = Resident(model_id, model, identity, needs)
             self.bank.limit_to(bank_limits(self._needs()))

@@ -7,7 +7,7 @@ slice takes.
 
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ..speculative.batch import Plan, advance
@@ -98,8 +98,8 @@ class Scheduler:
         batch = []
         for seat in seats:
             assert seat.plan is not None
-            depth = seat.turn.depth_in(company) if company > 1 else seat.plan.depth
-            batch.append((seat.turn.decoder, replace(seat.plan, depth=depth)))
+            plan = seat.turn.plan_in(company, seat.plan) if company > 1 else seat.plan
+            batch.append((seat.turn.decoder, plan))
         before = time.perf_counter()
         rounds = advance(batch)
         seconds = time.perf_counter() - before if company == 1 else None

@@ -5,6 +5,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import mlx.core as mx
 
@@ -255,6 +256,8 @@ class Turn:
             rounds=self._counts.rounds,
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
+            copied=self._counts.copied,
+            copies_accepted=self._counts.copies_accepted,
             pointer=self._pointer(self.sequel),
             restored=self._loan.position,
             source=self._taken.source,
@@ -277,9 +280,10 @@ class Turn:
     def cancelled(self) -> bool:
         return self._cancelled()
 
-    def depth_in(self, company: int) -> int:
-        """How deep to draft in a round of so many conversations."""
-        return self._counts.depth_in(company)
+    def plan_in(self, company: int, plan: Plan) -> Plan:
+        """``plan`` for a round of so many conversations."""
+        counts = self._counts
+        return replace(plan, depth=counts.depth_in(company), copies=counts.copies_in(company))
 
     def _blocks_to_save(self) -> Iterator[bool]:
         if not self._request.persist:
@@ -403,7 +407,8 @@ class Turn:
         room = min(self._room - self.answer.tokens, self._thinking_left())
         if counts.plain_once:
             room = 1  # nothing is begun after it that a draft would undo
-        sent = yield Plan(counts.next_depth, int(room), self.model.eos_ids.__contains__)
+        ends = self.model.eos_ids.__contains__
+        sent = yield Plan(counts.next_depth, int(room), ends, counts.copies_in(1))
         assert sent is not None
         done, seconds = sent
         was_useless = counts.useless

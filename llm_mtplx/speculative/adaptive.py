@@ -40,6 +40,13 @@ class AdaptiveDepth:
         costs = shared_costs(self._costs, company)
         return min(_best(costs, _expected(self._examined, self._accepted)), self.depth)
 
+    def worth(self, company: int = 1) -> float:
+        """Tokens that the round which comes next is expected to bring for its cost, in plain
+        rounds."""
+        depth = self.depth if company == 1 else self.depth_in(company)
+        costs = self._costs if company == 1 else shared_costs(self._costs, company)
+        return _worth(costs, _expected(self._examined, self._accepted), depth)
+
     def add(self, tokens: int, drafted: int, accepted: int) -> None:
         """A round emitted ``tokens``; a draft was examined if those before it were accepted."""
         self._examined, self._accepted = self._faded(tokens)
@@ -85,11 +92,13 @@ def _expected(examined: Sequence[float], accepted: Sequence[float]) -> list[floa
 def _best(costs: Mapping[int, float], shares: Sequence[float]) -> int:
     """The depth with the most tokens expected for its cost; the lowest of equals."""
 
-    def worth(depth: int) -> float:
-        tokens = reached = 1.0
-        for share in shares[:depth]:
-            reached *= share
-            tokens += reached
-        return tokens / costs[depth]
+    return max(sorted(costs), key=lambda depth: _worth(costs, shares, depth))
 
-    return max(sorted(costs), key=worth)
+
+def _worth(costs: Mapping[int, float], shares: Sequence[float], depth: int) -> float:
+    """Tokens expected of a round at a depth for its cost."""
+    tokens = reached = 1.0
+    for share in shares[:depth]:
+        reached *= share
+        tokens += reached
+    return tokens / costs[depth]

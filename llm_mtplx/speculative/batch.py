@@ -14,6 +14,7 @@ class Plan:
     depth: int
     room: int
     ends: Callable[[int], bool]
+    copies: range | None = None
 
 
 def advance(batch: Sequence[tuple[Decoder, Plan]]) -> list[Round | Exception]:
@@ -25,7 +26,9 @@ def advance(batch: Sequence[tuple[Decoder, Plan]]) -> list[Round | Exception]:
         return [_alone(*batch[0])]
     first = batch[0][0]
     marks = [decoder.state.mark() for decoder, _ in batch]
-    steps = [decoder.steps(plan.depth, plan.room, plan.ends) for decoder, plan in batch]
+    steps = [
+        decoder.steps(plan.depth, plan.room, plan.ends, plan.copies) for decoder, plan in batch
+    ]
     try:
         return step(first.trunk, first.head, steps)
     except Exception:
@@ -37,6 +40,6 @@ def advance(batch: Sequence[tuple[Decoder, Plan]]) -> list[Round | Exception]:
 
 def _alone(decoder: Decoder, plan: Plan) -> Round | Exception:
     try:
-        return decoder.round(plan.depth, plan.room, plan.ends)
+        return decoder.round(plan.depth, plan.room, plan.ends, plan.copies)
     except Exception as error:
         return error

@@ -140,11 +140,11 @@ def test_auto_stops_drafting_where_it_would_lose(
     class Sometimes(DictatedDecoder):
         drafts = 0
 
-        def _draft(self, primary, depth):
+        def _draft(self, primary, depth, copied=()):
             if depth:
                 self.drafts += 1
             self.wrong_at = 0 if self.drafts % wrong_every == 0 else None
-            return (yield from super()._draft(primary, depth))
+            return (yield from super()._draft(primary, depth, copied))
 
     request = Request(
         "m",

@@ -50,8 +50,8 @@ class Told(Decoder):
     right: list[int]
     head_is = "own"
 
-    def _draft(self, primary: int, depth: int) -> Steps[list[mx.array]]:
-        drafts = yield from super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
+        drafts = yield from super()._draft(primary, depth, copied)
         if self.head_is == "own":
             return drafts
         out = []

@@ -124,9 +124,9 @@ def test_the_last_plain_round_is_known(costs: dict, shares: list[float]) -> None
 class Stretches(ScriptedDecoder):
     """First drafts are wrong for some tokens, then right for some, in turn."""
 
-    def _draft(self, primary: int, depth: int) -> Steps[list[mx.array]]:
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
         self.wrong_at = 0 if self.state.position // 12 % 2 else None
-        return (yield from super()._draft(primary, depth))
+        return (yield from super()._draft(primary, depth, copied))
 
 
 @pytest.fixture

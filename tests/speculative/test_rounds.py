@@ -33,8 +33,8 @@ class ScriptedDecoder(Decoder):
         self.oracle = oracle
         self.wrong_at = wrong_at
 
-    def _draft(self, primary: int, depth: int) -> Steps[list[mx.array]]:
-        drafts = yield from super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
+        drafts = yield from super()._draft(primary, depth, copied)
         at = self.state.position + 1
         right = self.oracle[at : at + len(drafts)]
         if self.wrong_at is not None and self.wrong_at < len(right):

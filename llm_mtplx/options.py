@@ -87,7 +87,7 @@ class MtplxOptions(llm.Options):
     draft: int | Literal["auto"] | None = Field(
         default=None,
         description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto, "
-        "which is the default and as deep as pays",
+        "which is the default: as many as pay, and tokens copied from the conversation",
     )
     cache: Literal["on", "write-only", "off"] | None = Field(
         default=None,

@@ -75,4 +75,8 @@ def table(model_id: str, done: "Benched") -> list[str]:
             lines.append(
                 f"  position {position + 1} {share:8.0%}           {bar(share, 1)}  {counts}"
             )
+    if done.copied:
+        share = done.copies_accepted / done.copied
+        counts = f"{done.copies_accepted} of {done.copied}"
+        lines.append(f"  copied     {share:8.0%}           {bar(share, 1)}  {counts}")
     return lines

@@ -164,12 +164,64 @@ def serve_lines() -> str:
         f" {100 * many['cached_share']:.0f} % of the prompts were"
         " not read again. The same requests to both servers, one after the other:"
     )
-    rows = [("model", "clients", "server", "tokens", "tokens/s", "first token, p95", "cached")]
+    names = ("model", "answers", "clients", "server", "tokens/s", "first token", "p95", "cached")
+    rows = [names]
     for run in told["peer"]:
-        cells = [run["model"], f"{run['clients']}", run["server"], f"{run['tokens']:,}"]
-        cells += [f"{run['tokens_per_s']:.1f}", f"{run['first_token_p95_s']:.2f} s"]
+        cells = [run["model"], f"{run.get('max_tokens', 48)} tokens", f"{run['clients']}"]
+        cells += [run["server"], f"{run['tokens_per_s']:.1f}"]
+        cells += [f"{run['first_token_p50_s']:.2f} s", f"{run['first_token_p95_s']:.2f} s"]
         rows.append((*cells, f"{100 * run['cached_share']:.0f} %"))
     return f"{words}\n\n{_table(rows)}"
+
+
+def batch_table() -> str:
+    """Several conversations in one forward, from the committed results."""
+    told = _results("batch")
+    rows = [
+        (
+            "threads",
+            "prompts",
+            "conversations",
+            "mlx-lm",
+            "one by one",
+            "depth 0",
+            "1",
+            "3",
+            "by load",
+        )
+    ]
+    for blas, run in told["runs"].items():
+        for kind in ("easy", "hard"):
+            for count, each in run[kind].items():
+                rates, ratios = each["tokens_per_s"], each["to_mlx_lm"]
+                alone = max(rate for name, rate in rates.items() if name.startswith("alone"))
+                ours = [f"batch {depth}" for depth in (0, 1, 3)] + ["batch by load"]
+                cells = [blas.rsplit("-", 1)[-1], kind, count, f"{rates['mlx-lm']:.1f}"]
+                cells += [f"{alone:.1f}"]
+                cells += [f"{rates[name]:.1f} ({ratios[name]:.2f}x)" for name in ours]
+                rows.append(tuple(cells))
+    return _table(rows)
+
+
+def copy_lines() -> str:
+    """Copied drafts, from the committed results."""
+    told = _results("copy")
+    index = told["index"]
+    rows = [
+        ("head", "texts", "head alone", "head and copies", "ratio", "least", "copied tokens right")
+    ]
+    for head in ("right", "noisy"):
+        for kind, run in told[head].items():
+            rates, copied = run["tokens_per_s"], run["copied"]
+            right = (
+                f"{100 * run['copies_accepted'] / copied:.0f} % of {copied:,}" if copied else "none"
+            )
+            cells = [head, kind, f"{rates['head']:.1f} tokens/s", f"{rates['both']:.1f} tokens/s"]
+            rows.append((*cells, f"{run['both_to_head']:.2f}x", f"{run['least']:.2f}x", right))
+    return (
+        f"{_table(rows)}\n\nThe index of 100,000 tokens takes {index['bytes'] / 1e6:.0f} MB, and"
+        f" {index['us_a_token_one_by_one']:.1f} microseconds a token."
+    )
 
 
 def store_lines() -> str:

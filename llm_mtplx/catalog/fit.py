@@ -46,6 +46,7 @@ class Plan:
     envelope: int  # all of the model's memory
     fits: bool
     window: int  # tokens of context; the least one where the model does not fit
+    conversations: int  # rows and states of those in progress
     bank: int  # conversations in RAM while the window is not used
     per_session: int
     sessions: int
@@ -96,6 +97,7 @@ def plan(memory: int, needs: Needs) -> Plan:
         envelope=room,
         fits=fits,
         window=window,
+        conversations=max(free - margin, window * needs.kv_per_token + STATES * needs.state),
         bank=bank,
         per_session=min(bank, max(min(bank * 2 // 3, idle // 2), needs.state, bank_floor // 2)),
         sessions=48 if memory >= 96 * GIB else 24,
@@ -107,12 +109,10 @@ def fit_together(memory: int, models: Iterable[Needs]) -> bool:
     return sum(map(_least, models)) + TRANSIENTS <= usable(memory)
 
 
-def fit_beside(needs: Needs, window: int, tokens: Sequence[int]) -> bool:
-    """Whether conversations of so many ``tokens`` each take no more than one that fills the
-    ``window`` of a plan."""
+def fit_beside(memory: int, needs: Needs, tokens: Sequence[int]) -> bool:
+    """Whether conversations of so many ``tokens`` each may be in progress at once."""
     rows = sum(tokens) * needs.kv_per_token
-    states = (len(tokens) - 1) * STATES * needs.state
-    return rows + states <= window * needs.kv_per_token
+    return rows + len(tokens) * STATES * needs.state <= plan(memory, needs).conversations
 
 
 def copies(memory: int, needs: Needs) -> int:

@@ -74,8 +74,7 @@ class Residents:
 
     def fit_beside(self, folder: Path, tokens: Sequence[int]) -> bool:
         """Whether turns of so many tokens may be in progress at once with a loaded model."""
-        found = self._loaded[folder]
-        return fit.fit_beside(found.needs, found.model.context_window, tokens)
+        return fit.fit_beside(machine.memory_bytes(), self._loaded[folder].needs, tokens)
 
     def get(
         self,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from llm_mtplx.catalog.fit import Needs, fit_beside
+from llm_mtplx.catalog.fit import BANK_FLOOR, GIB, MIB, STATES, TRANSIENTS, Needs, fit_beside, plan
 from llm_mtplx.demo import MODEL_DIR
 from llm_mtplx.engine.engine import Engine, shared_engine
 from llm_mtplx.engine.scheduler import Scheduler
@@ -121,7 +121,9 @@ def test_who_finds_no_memory_waits_for_others_to_end(engine: Engine) -> None:
     going: list[int] = []
     with pytest.MonkeyPatch.context() as patched:
         # A window of one conversation's length.
-        patched.setattr("llm_mtplx.catalog.fit.fit_beside", lambda needs, window, t: len(t) < 2)
+        patched.setattr(
+            "llm_mtplx.catalog.fit.fit_beside", lambda memory, needs, tokens: len(tokens) < 2
+        )
         advance = batch.advance
         patched.setattr(
             "llm_mtplx.engine.scheduler.advance", lambda b: going.append(len(b)) or advance(b)
@@ -136,11 +138,18 @@ def test_who_finds_no_memory_waits_for_others_to_end(engine: Engine) -> None:
 
 
 def test_the_memory_of_turns_side_by_side() -> None:
-    """No more than a conversation that fills the window, each with its recurrent states."""
-    needs = Needs(weights=0, kv_per_token=10, state=20)
-    assert fit_beside(needs, 1000, [1000])
-    assert fit_beside(needs, 1000, [489, 489])  # 22 tokens' worth for the states of the second
-    assert not fit_beside(needs, 1000, [489, 490])
+    """What the plan leaves beside the weights, each with its recurrent states."""
+    needs = Needs(weights=20 * GIB, kv_per_token=65_536, state=154 * MIB)
+    room = plan(64 * GIB, needs).conversations
+    assert room == 48 * GIB - 20 * GIB - TRANSIENTS - BANK_FLOOR
+    most = (room - 4 * STATES * needs.state) // needs.kv_per_token
+    assert fit_beside(64 * GIB, needs, [most // 4] * 4)
+    assert not fit_beside(64 * GIB, needs, [most // 4] * 3 + [most // 4 + 4])
+    # Whatever the plan says: one that fills the window is answered.
+    small = Needs(weights=20 * GIB, kv_per_token=65_536, state=154 * MIB)
+    window = plan(16 * GIB, small).window
+    assert fit_beside(16 * GIB, small, [window])
+    assert not fit_beside(16 * GIB, small, [window, 1])
 
 
 SYSTEM = "You are a helpful assistant. You answer in short and polite sentences. " * 6

@@ -76,6 +76,12 @@ def help_of(*names: str) -> str:
     return f"```text\n$ llm {' '.join(('mtplx', *names))} --help\n{shown}```\n"
 
 
+def commands() -> str:
+    """The list of commands from ``llm mtplx --help``, as a block."""
+    listed = CliRunner().invoke(cli, ["mtplx", "--help"]).stdout.split("Commands:\n")[1]
+    return f"```text\n{listed}```\n"
+
+
 def models() -> str:
     rows = [("model", "download", "memory", "repository", "on M1 and M2")]
     for pack in PACKS:

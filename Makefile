@@ -2,7 +2,7 @@
 UV := scripts/uv
 DOCS := README.md CONTRIBUTING.md $(wildcard docs/*.md)
 
-.PHONY: setup demo test test-pythons clients soak fuzz lint docs demo-model
+.PHONY: setup demo test test-pythons clients soak fuzz lint docs pictures demo-model
 
 setup:
 	$(UV) sync
@@ -36,6 +36,10 @@ lint: setup
 
 docs: setup
 	$(UV) run cog -r -I . $(DOCS)
+
+# The pictures of docs/, taken in Chromium.
+pictures: setup
+	$(UV) run python -m tools.pictures
 
 demo-model:
 	$(UV) run --group train python -m tools.demo_model.build --out build/demo-model

@@ -133,9 +133,8 @@ def serve(
             _make_key(host, require_key)
             served = Http(shared_engine(), host, port, require_key, hosts, max_waiting, timeout)
             extra, address = served.run, served.address
-        click.echo(
-            f"Listening for llm{f' and at {address}' if address else ''}. Press Ctrl-C to stop."
-        )
+        clients = f", and for API clients at {address}" if address else ""
+        click.echo(f"Listening for llm{clients}. Press Ctrl-C to stop.")
     except BaseException:
         place.close()
         raise

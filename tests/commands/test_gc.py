@@ -105,7 +105,7 @@ def test_what_could_not_be_removed_is_an_error(
         patched.setattr("os.unlink", refuse)
         done = llm("gc", "--apply")
     assert done.exit_code == 1
-    assert "3 files could not be removed: not yours" in done.output
+    assert "3 files could not be deleted: not yours" in done.output
 
 
 def test_another_directory_may_be_named(cache_dir: Path, tmp_path: Path) -> None:

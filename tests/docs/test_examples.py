@@ -37,6 +37,7 @@ NOTES = "Note {}: the fox went into the woods and met a bear.\n"
 VARIES = (
     (re.compile(r"\b[\d.]+ (B|KiB|MiB|GiB)"), "SIZE"),
     (re.compile(r"\b\d+ ms\b"), "TIME"),
+    (re.compile(r"\b\d+ files\b"), "FILES"),
     # Printed by the first call of a process, and here one process runs them all.
     (re.compile(r"^mtplx: the model is loaded in this process: .*$", re.MULTILINE), ""),
 )

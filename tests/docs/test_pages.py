@@ -9,7 +9,7 @@ import pytest
 
 from .pages import PAGES, README, ROOT, name_of
 
-LINK = re.compile(r"\[[^\]\n]*\]\(([^)\s]+)\)")
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^( *)```.*?^\1```", re.MULTILINE | re.DOTALL)
 MOST_LINES = 250
 

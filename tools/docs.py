@@ -16,16 +16,17 @@ from llm_mtplx.options import MtplxOptions
 from llm_mtplx.sessions.reasons import Reason
 
 ROOT = Path(__file__).parents[1]
+GIB = 1 << 30
 
 # What to do where less was restored than could have been.
 REMEDIES = {
-    "nothing_stored": "Nothing; the next prompt that begins like this one is restored.",
+    "nothing_stored": "Nothing; later prompts that begin like this one are restored.",
     "too_short": "Nothing. `LLM_MTPLX_MIN_TOKENS` changes the limit.",
     "weights_changed": "Nothing; the state is saved again. The old one is evicted in time.",
     "cache_off": "Leave out `-o cache`, or set `-o cache on`.",
     "template_rewrites": "Nothing; this is a property of the model.",
-    "history_edited": "Nothing; the prompt is restored up to the edit at most.",
-    "between_checkpoints": "Nothing; the prompt is restored up to the last checkpoint.",
+    "history_edited": "Nothing; only the part before the edit can be restored.",
+    "between_checkpoints": "Nothing; the prompt is restored up to the last common checkpoint.",
     "evicted": "Raise `LLM_MTPLX_RAM_MAX_BYTES`, or turn saving to disk on.",
     "idle": "Raise `LLM_MTPLX_IDLE_TTL_S`, or turn saving to disk on.",
     "oversized": "Raise `LLM_MTPLX_RAM_PER_SESSION_BYTES`, or turn saving to disk on.",
@@ -124,7 +125,11 @@ def drops() -> str:
 def settings() -> str:
     rows = [("setting", "default", "meaning")]
     for name, field in Limits.model_fields.items():
-        default = "depends on the machine" if field.default is None else f"{field.default}"
+        default = f"{field.default}"
+        if field.default is None:
+            default = f"depends on the {'model' if name == 'min_tokens' else 'machine'}"
+        elif isinstance(field.default, int) and field.default >= GIB:
+            default = f"{field.default // GIB}G"
         rows.append((f"`LLM_MTPLX_{name.upper()}`", default, field.description or ""))
     return table(*rows)
 

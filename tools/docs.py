@@ -73,13 +73,13 @@ def table(*rows: tuple[str, ...]) -> str:
 
 def help_of(*names: str) -> str:
     """What ``llm mtplx NAME --help`` prints, as a block."""
-    shown = CliRunner().invoke(cli, ["mtplx", *names, "--help"], prog_name="llm").stdout
+    shown = _shown("mtplx", *names, "--help")
     return f"```text\n$ llm {' '.join(('mtplx', *names))} --help\n{shown}```\n"
 
 
 def commands() -> str:
     """The list of commands from ``llm mtplx --help``, as a block."""
-    listed = CliRunner().invoke(cli, ["mtplx", "--help"]).stdout.split("Commands:\n")[1]
+    listed = _shown("mtplx", "--help").split("Commands:\n")[1]
     return f"```text\n{listed}```\n"
 
 
@@ -173,6 +173,11 @@ def packages() -> str:
         purpose = text.split("\n\n")[0].replace("\n", " ").replace("``", "`")
         rows.append((f"`{path.parent.name}/`", purpose))
     return table(*rows)
+
+
+def _shown(*args: str) -> str:
+    """Of the width of a terminal of 80 columns, whatever the one here has."""
+    return CliRunner().invoke(cli, args, prog_name="llm", terminal_width=78).stdout
 
 
 def _names(names: list[str] | tuple[str, ...]) -> str:

@@ -97,8 +97,8 @@ def check_bias(model: LoadedModel, request: Request) -> None:
     for token, _ in request.logit_bias:
         if not 0 <= token < known:
             raise RequestError(
-                f"'logit_bias': {token} is no token of {request.model_id}; its tokens are 0 to "
-                f"{known - 1:,}."
+                f"'logit_bias': {token} is not a token of {request.model_id}; its tokens "
+                f"are 0 to {known - 1:,}."
             )
 
 
@@ -108,8 +108,8 @@ def resolve_room(model: LoadedModel, request: Request, prompt_tokens: int) -> in
     if left < 1:
         most = model.context_window - 1
         raise PromptTooLong(
-            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most {most:,}. "
-            "Shorten it, or start a new conversation.",
+            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} accepts at "
+            f"most {most:,}. Shorten it, or start a new conversation.",
             prompt_tokens,
             most,
         )

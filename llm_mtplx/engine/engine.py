@@ -157,7 +157,7 @@ class Engine:
 
     def _submit(self, request: Request, sink: Callable[[Event], None], client: str = "") -> Job:
         if self._stopping:
-            raise Interrupted("The engine is stopping and takes no more requests. Ask again.")
+            raise Interrupted("The engine is stopping and accepts no more requests. Ask again.")
         job = Job(request, sink)
         if len(self._begun) >= self.parallel:
             sink(Progress("waiting"))
@@ -420,8 +420,9 @@ def shared_engine() -> Engine:
     with _engine_lock:
         if _engine is not None and _engine.pid != os.getpid():
             raise EngineError(
-                "This process was forked from one in which MLX was running, which MLX cannot "
-                "survive. Start a new process instead (multiprocessing: use 'spawn')."
+                "This process was forked from one in which MLX was running, and MLX "
+                "does not survive a fork. Start a new process instead (multiprocessing: "
+                "use 'spawn')."
             )
         if _engine is None:
             _engine = Engine()

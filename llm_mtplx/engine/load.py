@@ -90,8 +90,8 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         notice(f"{path.name} {why}; it decodes without drafts.")
     elif folder.contract.unknown_head:
         notice(
-            f"{path.name} wants its MTP head run with {folder.contract.unknown_head}, which is "
-            "not supported; it decodes without drafts."
+            f"{path.name} needs its MTP head run with {folder.contract.unknown_head}, "
+            "which is not supported; it decodes without drafts."
         )
     else:
         head = load_head(folder, folder.head, trunk)

@@ -152,7 +152,7 @@ class Observer:
     def not_kept(self, error: Exception) -> None:
         """The answer is out, and its state is lost. One line a process."""
         if not self.totals.not_kept:
-            logger.warning("a turn's state was not kept, answers go on: %r", error)
+            logger.warning("a turn's state was not saved; answers are not affected: %r", error)
         self.totals.not_kept += 1
         self.last_error = repr(error)
 

@@ -226,7 +226,9 @@ class Turn:
         elif finish == "eos" and self.answer.calls:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
-            self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
+            self._emit(
+                Notice("the model called a tool but none was offered; the call is kept as text.")
+            )
         check_complete(
             model=self.model,
             request=self._request,
@@ -417,7 +419,7 @@ class Turn:
             self._emit(
                 Notice(
                     f"the last {USELESS_DRAFTS} drafts of the MTP head were all wrong; "
-                    "this answer goes on without drafts."
+                    "this answer continues without drafts."
                 )
             )
         return done.tokens
@@ -451,7 +453,9 @@ class Turn:
             elif isinstance(part, CallPart):
                 self._emit(ToolCallPart(part.name, part.text, part.begins))
             elif isinstance(part, Unread):
-                self._emit(Notice(f"a tool call could not be read and stays text: {part.reason}."))
+                self._emit(
+                    Notice(f"a tool call could not be parsed and is kept as text: {part.reason}.")
+                )
             elif part.kind == "reasoning":
                 self._emit(Reasoning(part.text))
             else:

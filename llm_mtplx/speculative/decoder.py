@@ -390,8 +390,8 @@ def _require_finite(top: mx.array) -> None:
     values = cast(list[float], top.tolist())
     if not all(map(math.isfinite, values)):
         raise EngineError(
-            "The model computed logits that are not finite (NaN or infinity), so this answer "
-            "cannot go on. Nothing of it was kept; check the model's files."
+            "The model computed logits that are not finite (NaN or infinity), so this "
+            "answer cannot continue. Nothing of it was saved; check the model's files."
         )
 
 

@@ -62,7 +62,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_encoded(
     )
     said = [{"role": "user", "content": "Once more. " * 300_000}]
     calls.clear()
-    with pytest.raises(RequestError, match="takes at most 8,191"):
+    with pytest.raises(RequestError, match="accepts at most 8,191"):
         list(shared_engine().stream(Request("mtplx-demo", MODEL_DIR, said)))
     assert sum(calls) == 0
 

@@ -16,7 +16,7 @@ from ..chat.decode import AnswerDecoder
 from ..chat.effort import as_the_family
 from ..chat.history import OwnIds, encode_history
 from ..chat.length import least_tokens
-from ..chat.pieces import Call, CallPart, Part, Placed, Unread
+from ..chat.pieces import Part
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
@@ -24,16 +24,10 @@ from ..protocol import (
     Event,
     Finished,
     FinishReason,
-    Likely,
     Notice,
     Progress,
-    Reasoning,
     Request,
     Restored,
-    Text,
-    Token,
-    ToolCall,
-    ToolCallPart,
 )
 from ..sessions.bank import common_prefix
 from ..sessions.keeper import Keeper
@@ -44,6 +38,7 @@ from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
+from .beginning import answer_header, system_end
 from .defaults import (
     check_bias,
     resolve_draft_sampling,
@@ -53,6 +48,7 @@ from .defaults import (
     resolve_sampling,
     sampling_defaults,
 )
+from .events import events_of
 from .load import LoadedModel
 from .next_prompt import Sequel
 from .scheduler import Steps, alone
@@ -210,7 +206,9 @@ class Turn:
         at, taken = self._loan.position, self._taken
         self._emit(Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s))
         prefilling = time.perf_counter()
-        system, self._header = self._system_end(), self._answer_header()
+        request, tokenizer = self._request, self.model.tokenizer
+        system = system_end(tokenizer, request, self._text)
+        self._header = answer_header(tokenizer, request, self._text, len(self.prompt))
         self._saving = self._blocks_to_save()
         finish = yield from self._read_prompt(system)
         first_token = prefilled = time.perf_counter()
@@ -332,22 +330,6 @@ class Turn:
             if self._cancelled():
                 return "interrupted"
 
-    def _system_end(self) -> int:
-        """Where the system prompt and the tools end, and what differs between conversations
-        begins; 0 where there are none."""
-        first_user = 0 if self._request.prompt else self._text.find("<|im_start|>user")
-        return len(self.model.tokenizer.encode(self._text[:first_user])) if first_user > 0 else 0
-
-    def _answer_header(self) -> int:
-        """Where the history ends, before anything of the generation prompt."""
-        tokenizer, request = self.model.tokenizer, self._request
-        if request.prompt:
-            return len(self.prompt)
-        history = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
-        if not self._text.startswith(history):
-            return len(self.prompt)
-        return len(self.prompt) - len(tokenizer.encode(self._text[len(history) :]))
-
     def keep(self) -> None:
         """Make the state whole and hand it on, with the answer as the model made it."""
         assert self.sequel is not None, "run comes first"
@@ -447,29 +429,7 @@ class Turn:
         return "interrupted" if self._cancelled() else None
 
     def _show(self, parts: Iterable[Part]) -> None:
-        for part in parts:
-            if isinstance(part, Call):
-                self._emit(ToolCall(part.name, part.arguments))
-            elif isinstance(part, CallPart):
-                self._emit(ToolCallPart(part.name, part.text, part.begins))
-            elif isinstance(part, Unread):
-                self._emit(
-                    Notice(f"a tool call could not be parsed and is kept as text: {part.reason}.")
-                )
-            elif part.kind == "reasoning":
-                self._emit(Reasoning(part.text))
-            else:
-                self._emit(Text(part.text, [*self._told(part.tokens)]))
-
-    def _told(self, placed: Iterable[Placed]) -> Iterator[Token]:
-        """What the trunk gave the tokens that were its own choice."""
-        for at in placed:
-            assert self.decoder.logprobs is not None
-            found = self.decoder.logprobs.emitted[at.index]
-            if found is not None:
-                top = [Likely(self._bytes(token), logprob) for token, logprob in found.top]
-                yield Token(self._bytes(self.emitted[at.index]), found.logprob, at.offset, top)
-
-    def _bytes(self, token: int) -> list[int]:
-        table = self.model.tokenizer.token_bytes
-        return list(table[token] if token < len(table) else b"")
+        for event in events_of(
+            parts, self.emitted, self.decoder.logprobs, self.model.tokenizer.token_bytes
+        ):
+            self._emit(event)

@@ -1,5 +1,6 @@
 """Rounds that can be taken back row by row: a stop string may be found in any of them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -31,6 +32,9 @@ class Windows:
 
     def __len__(self) -> int:
         return len(self._windows)
+
+    def __iter__(self) -> Iterator[Window]:
+        return iter(self._windows)
 
     def add(self, window: Window) -> None:
         if self._windows:

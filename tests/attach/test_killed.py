@@ -37,6 +37,7 @@ def test_only_the_turns_in_flight_are_lost(tmp_path: Path, monkeypatch: pytest.M
             said = [{"role": "user", "content": f"{question}What is my name?"}]
             text, _ = answer(list(begin(said, name)))
             kept[name] = [*said, {"role": "assistant", "content": text}]
+        until(lambda: ask("status")["session_bank"]["entries"] == len(NAMES))  # all are kept
         until(lambda: ask("status")["saves"]["pending_bytes"] == 0)
         on_their_way = [threading.Event() for _ in NAMES]
 

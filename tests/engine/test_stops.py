@@ -216,7 +216,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 def pinned(turn: Turn) -> tuple[int, int]:
     """Rounds that can be taken back, and states that are kept of them."""
-    windows = turn.decoder._windows
+    windows = [*turn.decoder._windows]
     states = [r.states or [r.state_before] for w in windows for r in w.tape.layers]
     return len(windows), sum(map(len, states)) // max(len(windows[0].tape.layers), 1)
 

@@ -1,7 +1,8 @@
-# Thin aliases of the uv commands in the README.
+# Thin aliases of the uv commands in CONTRIBUTING.md.
 UV := scripts/uv
+DOCS := README.md CONTRIBUTING.md $(wildcard docs/*.md)
 
-.PHONY: setup demo test test-pythons clients soak fuzz lint docs demo-model
+.PHONY: setup demo test test-pythons clients soak fuzz lint docs pictures demo-model
 
 setup:
 	$(UV) sync
@@ -31,10 +32,14 @@ lint: setup
 	$(UV) run ruff check .
 	$(UV) run ruff format --check .
 	$(UV) run mypy
-	$(UV) run cog --check README.md
+	$(UV) run cog --check -I . $(DOCS)
 
 docs: setup
-	$(UV) run cog -r README.md
+	$(UV) run cog -r -I . $(DOCS)
+
+# The pictures of docs/, taken in Chromium.
+pictures: setup
+	$(UV) run python -m tools.pictures
 
 demo-model:
 	$(UV) run --group train python -m tools.demo_model.build --out build/demo-model

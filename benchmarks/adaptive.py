@@ -110,9 +110,9 @@ def mixed(easy: Any, hard: Any) -> Any:
     from llm_mtplx.architectures.mtp_head import MTPHead
 
     class Mixed(MTPHead):
-        def __call__(self, hidden: Any, embeddings: Any, cache: Any) -> Any:
-            head = hard.head if cache.offset // STRETCH % 2 else easy.head
-            return head(hidden, embeddings, cache)
+        def forward_all(self, hidden: Any, embeddings: Any, pieces: Any, caches: Any) -> Any:
+            head = hard.head if caches[0].offset // STRETCH % 2 else easy.head
+            return head.forward_all(hidden, embeddings, pieces, caches)
 
     return replace(easy, head=Mixed(easy.trunk.args))
 

@@ -97,7 +97,9 @@ def ours(
     return ids, (time.perf_counter() - started) / (tokens - begun)
 
 
-def costs(model: LoadedModel, repeats: int) -> dict[str, Any]:
+def costs(
+    model: LoadedModel, repeats: int, verifies: Sequence[int] = range(1, 7)
+) -> dict[str, Any]:
     """The two forwards alone: a verify of w rows, and one draft step, over one row."""
     trunk, head = model.trunk, model.head
     assert head is not None
@@ -118,7 +120,7 @@ def costs(model: LoadedModel, repeats: int) -> dict[str, Any]:
         state.head_cache.trim(1)
 
     # Interleaved, so that what else the machine does falls on all alike.
-    jobs: dict[str, Callable[[], None]] = {str(w): lambda w=w: verify(w) for w in range(1, 7)}
+    jobs: dict[str, Callable[[], None]] = {str(w): lambda w=w: verify(w) for w in verifies}
     jobs["draft"] = draft
     spent: dict[str, list[float]] = {name: [] for name in jobs}
     for _ in range(10 * repeats):

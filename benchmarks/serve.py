@@ -25,6 +25,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -64,9 +65,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--peer-clients", type=int, nargs="*", default=[1, 4])
-    parser.add_argument("--peer-turns", type=int, default=6)
-    parser.add_argument("--peer-tokens", type=int, default=48)
+    parser.add_argument("--peer-clients", type=int, nargs="*", default=[1, 2, 4, 8])
+    parser.add_argument("--peer-turns", type=int, default=4)
+    parser.add_argument("--peer-tokens", type=int, nargs="*", default=[48, 256])
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--out", type=Path, help="parts that are not measured stay as they are")
     args = parser.parse_args()
@@ -303,21 +304,27 @@ def against(
 ) -> list[dict[str, Any]]:
     """The same requests to both servers, one after the other."""
     servers = {"llm-mtplx": (address, model), "mlx_lm.server": (peer, str(folder))}
-    limits = {"temperature": 0, "max_tokens": args.peer_tokens}
     for server, name in servers.values():  # loads the model
-        send(server, {"model": name, "messages": STORY, **limits})
+        send(server, {"model": name, "messages": STORY, "max_tokens": 4})
     runs = []
-    for clients in args.peer_clients:
-        request = Request(model, folder, [], temperature=0, max_tokens=args.peer_tokens)
-        names = [f"P{clients}{number}" for number in range(clients)]
-        scripts = [script(request, each, args.peer_turns) for each in names]
-        for server, (where, name) in servers.items():
-            talks = [partial(replay, where, name, each, limits) for each in scripts]
-            runs.append({"server": server, **together(talks)})
+    for tokens in args.peer_tokens:
+        limits = {"temperature": 0, "max_tokens": tokens}
+        # Long answers take few turns to tell.
+        turns = max(args.peer_turns * min(args.peer_tokens) // tokens, 2)
+        for clients in args.peer_clients:
+            request = Request(model, folder, [], temperature=0, max_tokens=tokens)
+            names = [f"P{clients}{tokens}{number}" for number in range(clients)]
+            write = partial(script, request, turns)
+            with ThreadPoolExecutor(clients) as pool:
+                scripts = list(pool.map(write, names))
+            for server, (where, name) in servers.items():
+                talks = [partial(replay, where, name, each, limits) for each in scripts]
+                runs.append({"server": server, "max_tokens": tokens, **together(talks)})
+                print(model, runs[-1], flush=True)
     return runs
 
 
-def script(request: Request, name: str, turns: int) -> list[Messages]:
+def script(request: Request, turns: int, name: str) -> list[Messages]:
     """The requests of a conversation, each with the answers to those before."""
     said: Messages = [{"role": "system", "content": SYSTEM}]
     requests = []

@@ -1,4 +1,4 @@
-"""The README's tables, from the committed results."""
+"""The tables of README.md and docs/, from the committed results."""
 
 import json
 import textwrap
@@ -72,7 +72,7 @@ def restore_table() -> str:
 
 def ram_table() -> str:
     """One line a length: a step, and a step that begins with taking the session out."""
-    rows = [("tokens", "a step's writes", "restore and a step's writes")]
+    rows = [("tokens", "one decode step", "restore, then one decode step")]
     for tokens, told in _results("restore")["ram"].items():
         step, restored = told["step_ms"], told["restore_and_write_ms"]
         rows.append((f"{int(tokens):,}", f"{step:.1f} ms", f"{restored:.1f} ms"))
@@ -81,7 +81,7 @@ def ram_table() -> str:
 
 def continue_table() -> str:
     """One line a length: seconds to the first words of a whole ``llm -c`` process."""
-    rows = [("tokens before", "restored", "from the SSD", "`-o cache off`", "ratio")]
+    rows = [("prompt tokens", "restored", "from disk", "`-o cache off`", "speedup")]
     for told in _results("continue")["runs"].values():
         warm, cold = told["first_words_s"]["ssd"], told["first_words_s"]["off"]
         cells = [f"{told['restored'] + told['prefilled']:,}", f"{told['restored']:,}"]
@@ -94,10 +94,10 @@ def turn_words() -> str:
     told = _results("restore")
     turns, lookup = told["turns"], told["lookup"]
     text = (
-        f"{turns['turns']} turns of 300 tokens, whose ends were spread over a block of 256, wrote "
-        f"{turns['largest_share']:.0%} at most of their own rows, one block and one state, in at "
-        f"most {turns['most_files']} files. To find nothing beside 100 conversations of 100,000 "
-        f"tokens takes {lookup['first_ms']:.1f} milliseconds in a process that has just begun."
+        f"{turns['turns']} turns of 300 tokens, ending at different offsets within a block of 256, "
+        f"each wrote at most {turns['largest_share']:.0%} of the size of their own rows, one block "
+        f"and one state, in at most {turns['most_files']} files. In a new process, an unsuccessful "
+        f"lookup among 100 conversations of 100,000 tokens takes {lookup['first_ms']:.1f} ms."
     )
     return textwrap.fill(text, 100) + "\n"
 
@@ -128,19 +128,20 @@ def load_lines() -> str:
     """Loading by step, reading a large tokenizer, and prefill, beside mlx-lm."""
     told = _results("load")
     ours, theirs, tokenizer = told["load"]["llm-mtplx"], told["load"]["mlx-lm"], told["tokenizer_s"]
-    rows = [("step, milliseconds", "llm-mtplx", "mlx-lm")]
+    rows = [("step (ms)", "llm-mtplx", "mlx-lm")]
     for step, spent in ours.items():
         rows.append((step, f"{spent:.0f}", f"{theirs[step]:.0f}" if step in theirs else ""))
     lines = [
-        f"A tokenizer of 248,320 tokens is read in {tokenizer['llm-mtplx']:.1f} s, by mlx-lm in"
-        f" {tokenizer['mlx-lm']:.1f} s."
+        f"A tokenizer with 248,320 tokens loads in {tokenizer['llm-mtplx']:.1f} s"
+        f" (mlx-lm: {tokenizer['mlx-lm']:.1f} s).",
+        "",
     ]
     for length, rates in told["prefill"]["tokens_per_s"].items():
         base = rates["mlx-lm"]
         lines.append(
-            f"Of {length} tokens: {base:.0f} a second in mlx-lm, "
-            f"{rates['llm-mtplx without head'] / base:.2f} times that in llm-mtplx without the "
-            f"head's history, {rates['llm-mtplx'] / base:.2f} with it."
+            f"- Prefill of {length} tokens: {base:.0f} tokens/s in mlx-lm; llm-mtplx reaches "
+            f"{rates['llm-mtplx without head'] / base:.2f} times that without the head's history, "
+            f"{rates['llm-mtplx'] / base:.2f} times with it."
         )
     return "\n".join([_table(rows), *lines]) + "\n"
 
@@ -150,26 +151,79 @@ def serve_lines() -> str:
     told = _results("serve")
     calls, many = told["calls"], told["many"]
     first, over = calls["first_output_s"], told["per_token"]["over_engine"]
-    through = f"{100 * over['http']:.1f} %" if over["http"] > 0 else "nothing that can be measured"
+    through = f"{100 * over['http']:.1f} % more" if over["http"] > 0 else "no measurable time"
     asked = many["clients"] * many["turns"]
     lost = asked - many["answered"]
     words = (
-        f"`llm -c` says its first words after {first['attached']:.2f} s with an engine and"
-        f" {first['not_attached']:.2f} s without one, where `llm --help` takes"
-        f" {first['help']:.2f} s. A token costs {100 * over['attached']:.0f} % more than in the"
-        f" engine alone on its way through the socket, {through} through the"
-        f" server. {many['clients']} clients with {many['turns']} turns each lost"
-        f" {lost or 'none'} of {asked} requests; the slowest waited"
-        f" {many['slowest_to_median_client']:.2f} times as long as the median, and"
-        f" {100 * many['cached_share']:.0f} % of the prompts were"
-        " not read again. The same requests to both servers, one after the other:"
+        f"- `llm -c` prints its first words after {first['attached']:.2f} s with a running engine"
+        f" and {first['not_attached']:.2f} s without one. `llm --help` alone takes"
+        f" {first['help']:.2f} s.\n"
+        f"- Compared with the engine alone, a token takes {100 * over['attached']:.0f} % more time"
+        f" through the socket and {through} through the server.\n"
+        f"- {many['clients']} clients with {many['turns']} turns each:"
+        f" {lost or 'none'} of {asked} requests failed, the slowest client waited"
+        f" {many['slowest_to_median_client']:.2f} times as long as the median client, and"
+        f" {100 * many['cached_share']:.0f} % of the prompt tokens were restored from the cache."
+        "\n\nThe same requests, sent to both servers one after the other:"
     )
-    rows = [("model", "clients", "server", "tokens", "tokens/s", "first token, p95", "cached")]
+    names = ("model", "answers", "clients", "server", "tokens/s", "first token", "p95", "cached")
+    rows = [names]
     for run in told["peer"]:
-        cells = [run["model"], f"{run['clients']}", run["server"], f"{run['tokens']:,}"]
-        cells += [f"{run['tokens_per_s']:.1f}", f"{run['first_token_p95_s']:.2f} s"]
+        cells = [run["model"], f"{run.get('max_tokens', 48)} tokens", f"{run['clients']}"]
+        cells += [run["server"], f"{run['tokens_per_s']:.1f}"]
+        cells += [f"{run['first_token_p50_s']:.2f} s", f"{run['first_token_p95_s']:.2f} s"]
         rows.append((*cells, f"{100 * run['cached_share']:.0f} %"))
     return f"{words}\n\n{_table(rows)}"
+
+
+def batch_table() -> str:
+    """Several conversations in one forward, from the committed results."""
+    told = _results("batch")
+    rows = [
+        (
+            "threads",
+            "prompts",
+            "conversations",
+            "mlx-lm",
+            "one by one",
+            "depth 0",
+            "1",
+            "3",
+            "by load",
+        )
+    ]
+    for blas, run in told["runs"].items():
+        for kind in ("easy", "hard"):
+            for count, each in run[kind].items():
+                rates, ratios = each["tokens_per_s"], each["to_mlx_lm"]
+                alone = max(rate for name, rate in rates.items() if name.startswith("alone"))
+                ours = [f"batch {depth}" for depth in (0, 1, 3)] + ["batch by load"]
+                cells = [blas.rsplit("-", 1)[-1], kind, count, f"{rates['mlx-lm']:.1f}"]
+                cells += [f"{alone:.1f}"]
+                cells += [f"{rates[name]:.1f} ({ratios[name]:.2f}x)" for name in ours]
+                rows.append(tuple(cells))
+    return _table(rows)
+
+
+def copy_lines() -> str:
+    """Copied drafts, from the committed results."""
+    told = _results("copy")
+    index = told["index"]
+    rows = [
+        ("head", "texts", "head alone", "head and copies", "ratio", "least", "copied tokens right")
+    ]
+    for head in ("right", "noisy"):
+        for kind, run in told[head].items():
+            rates, copied = run["tokens_per_s"], run["copied"]
+            right = (
+                f"{100 * run['copies_accepted'] / copied:.0f} % of {copied:,}" if copied else "none"
+            )
+            cells = [head, kind, f"{rates['head']:.1f} tokens/s", f"{rates['both']:.1f} tokens/s"]
+            rows.append((*cells, f"{run['both_to_head']:.2f}x", f"{run['least']:.2f}x", right))
+    return (
+        f"{_table(rows)}\n\nThe index of 100,000 tokens takes {index['bytes'] / 1e6:.0f} MB, and"
+        f" {index['us_a_token_one_by_one']:.1f} microseconds a token."
+    )
 
 
 def store_lines() -> str:
@@ -178,17 +232,19 @@ def store_lines() -> str:
     opening, codec, talk = told["opening"], told["codec"], told["conversation"]
     times, rates = opening["open_and_lookup_ms"], codec["gb_per_s"]
     lines = [
-        f"With {opening['conversations']} conversations of {opening['tokens_each']:,} tokens in it,"
-        f" opening the store and finding one takes {times['known']:.1f} milliseconds, finding none"
-        f" {times['unknown']:.1f}. Packing leaves {100 * codec['packed_share']:.0f} % of a block;"
-        f" one core packs {rates['pack']:.2f} and unpacks {rates['unpack']:.2f} GB/s, where it"
-        f" copies {rates['copy']:.1f}.",
+        f"Lookup: with {opening['conversations']} conversations of {opening['tokens_each']:,}"
+        f" tokens, opening the store and finding a conversation takes {times['known']:.1f} ms, and"
+        f" an unsuccessful lookup {times['unknown']:.1f} ms.",
+        "",
+        f"Packing: a packed block has {100 * codec['packed_share']:.0f} % of its size. One core"
+        f" packs {rates['pack']:.2f} GB/s and unpacks {rates['unpack']:.2f} GB/s; it copies"
+        f" {rates['copy']:.1f} GB/s.",
         "",
         _removal_line(told["eviction"], told["garbage"]),
         "",
-        f"A conversation of {talk['turns']} turns and {talk['tokens']:,} tokens of a 27B model:",
+        f"A conversation of {talk['turns']} turns and {talk['tokens']:,} tokens with a 27B model:",
         "",
-        "| kept by | GB written | GB kept | files | seconds a turn |",
+        "| saved by | GB written | GB on disk | files | seconds per turn |",
         "| --- | --- | --- | --- | --- |",
     ]
     ours = talk["llm-mtplx"]
@@ -211,11 +267,12 @@ def fuzz_line() -> str:
     failures = told["failures"]
     outcome = f"{failures} of them failed"
     if not failures:
-        outcome = "no answer and no restored state differed from a cold run's, "
+        outcome = "no answer and no restored state differed from those of a cold run, "
         outcome += "and nothing outside the store was touched"
     words = (
         f"The last run of `make fuzz` [damaged {told['mutated_stores']:,} stores]"
-        f"(benchmarks/results/fuzz.json) and used each: in {told['turns']:,} turns {outcome}."
+        "(../benchmarks/results/fuzz.json) and used each one: in "
+        f"{told['turns']:,} turns, {outcome}."
     )
     return textwrap.fill(words, 100) + "\n"
 
@@ -227,16 +284,68 @@ def _removal_line(evicted: dict[str, Any], garbage: dict[str, Any]) -> str:
     )
     worst = max(save["worst_delay"], restore["worst_delay"])
     return (
-        f"While a process evicts {evicted['files']:,} files, {_gb(evicted)}, a save in another one"
-        f" takes {with_it[0]:.1f} milliseconds instead of {without[0]:.1f}, a restore"
-        f" {with_it[1]:.1f} instead of {without[1]:.1f}; of {2 * evicted['turns']:,} none came more"
-        f" than {worst:.0f} later than the median without. `llm mtplx gc` reports"
-        f" {garbage['files']:,} files that nobody needs, {_gb(garbage)}, in"
-        f" {garbage['report_s']:.1f} seconds and removes them in {garbage['removal_s']:.0f},"
-        f" holding the index for {garbage['longest_hold_ms']:.0f} milliseconds at a time at most."
-        " (These files are sparse.)"
+        f"Eviction: while one process evicts {evicted['files']:,} files ({_gb(evicted)}), a save in"
+        f" another process takes {with_it[0]:.1f} ms instead of {without[0]:.1f} ms, and a restore"
+        f" {with_it[1]:.1f} ms instead of {without[1]:.1f} ms. Of {2 * evicted['turns']:,} saves"
+        f" and restores, none was more than {worst:.0f} ms slower than the median"
+        " without eviction.\n\n"
+        f"Garbage collection: `llm mtplx gc` lists {garbage['files']:,} unused files"
+        f" ({_gb(garbage)}) in {garbage['report_s']:.1f} s and deletes them in"
+        f" {garbage['removal_s']:.0f} s. It never locks the index for more than"
+        f" {garbage['longest_hold_ms']:.0f} ms. (The files in these two tests are sparse.)"
     )
 
 
 def _gb(told: dict[str, Any]) -> str:
     return f"{told['apparent_bytes'] / 1e9:.0f} GB"
+
+
+def summary_table() -> str:
+    """What has been measured, in six rows."""
+    decode = _results("decode-openblas-1")["runs"]["openblas-1"]
+    largest = next(run for run in decode if run["model"] == "540MB")
+    easy, hard = (largest[kind]["ratio_to_plain"] for kind in ("easy", "hard"))
+    longest = list(_results("continue")["runs"].values())[-1]
+    warm, cold = longest["first_words_s"]["ssd"], longest["first_words_s"]["off"]
+    tokens, restored = list(_results("restore")["ssd"].items())[-1]
+    ours, turn = restored["ours"], restored["ours"]["turn"]
+    served = _results("serve")
+    first = served["calls"]["first_output_s"]
+    rates = {
+        (run["clients"], run["server"]): f"{run['tokens_per_s']:.1f}"
+        for run in served["peer"]
+        if run["model"] == "320MB"
+    }
+    pairs = [f"{rates[n, 'llm-mtplx']} and {rates[n, 'mlx_lm.server']}" for n in (1, 4)]
+    return _table(
+        [
+            ("what", "result"),
+            (
+                "Decoding with drafts, 540 MB model, compared with decoding without",
+                f"{max(easy.values()):.2f} times as fast where drafts are right, "
+                f"{hard['1']:.2f} times at depth 1 where two in five first drafts are wrong",
+            ),
+            (
+                f"`llm -c` in a new process, {longest['restored']:,} tokens restored, 320 MB model",
+                f"first words after {warm:.1f} s, {cold:.1f} s with `-o cache off`",
+            ),
+            (
+                f"Restoring {int(tokens):,} tokens of a 27B-shaped state "
+                f"({ours['state_mb'] / 1e3:.1f} GB) from disk",
+                f"{ours['cold_s']:.1f} s, every byte verified",
+            ),
+            (
+                "Saving one more turn of 300 tokens of it",
+                f"{turn['mb']:.0f} MB in {turn['files']} files, in the background",
+            ),
+            (
+                "`llm -c` with a running engine, demo model",
+                f"first words after {first['attached']:.2f} s, {first['not_attached']:.2f} s"
+                " without an engine",
+            ),
+            (
+                "Server compared with mlx_lm.server, 320 MB model, tokens/s",
+                f"one client {pairs[0]}, four clients {pairs[1]}",
+            ),
+        ]
+    )

@@ -89,7 +89,7 @@ def read(path: Path) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     if not isinstance(content, dict):
-        raise ValueError("it does not hold a JSON object")
+        raise ValueError("it does not contain a JSON object")
     return content
 
 

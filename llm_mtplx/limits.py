@@ -100,31 +100,32 @@ Count = Annotated[int, BeforeValidator(_count)]
 
 class Limits(BaseModel):
     cache: Annotated[Literal["on", "off"], BeforeValidator(_on_or_off)] = Field(
-        "on", description="Whether anything is kept on SSD"
+        "on", description="Save conversation state on disk: on or off"
     )
     min_tokens: Count | None = Field(
-        None, description="Shortest conversation kept on SSD, in tokens"
+        None, description="Shortest conversation saved to disk, in tokens"
     )
-    cache_max_size: Bytes | None = Field(None, description="Bytes that may be kept on SSD")
+    cache_max_size: Bytes | None = Field(None, description="Maximum size of the store, in bytes")
     write_budget_per_hour: Bytes = Field(
-        128 << 30, description="Bytes that may be written to the SSD in an hour"
+        128 << 30, description="Maximum bytes written to disk per hour"
     )
-    backlog_bytes: Bytes = Field(4 << 30, description="Bytes that may wait to be written")
+    backlog_bytes: Bytes = Field(4 << 30, description="Maximum bytes waiting to be written")
     exit_save_s: Seconds = Field(
-        3.0, description="Seconds a process waits at its end for its last writes"
+        3.0, description="Seconds a process waits at exit for its last writes"
     )
-    ram_max_bytes: Bytes | None = Field(None, description="RAM for all sessions")
-    ram_per_session_bytes: Bytes | None = Field(None, description="RAM for one session")
-    ram_max_entries: Count | None = Field(None, description="Sessions kept in RAM")
+    ram_max_bytes: Bytes | None = Field(None, description="RAM for all sessions, in bytes")
+    ram_per_session_bytes: Bytes | None = Field(None, description="RAM for one session, in bytes")
+    ram_max_entries: Count | None = Field(None, description="Maximum number of sessions in RAM")
     idle_ttl_s: Seconds = Field(
-        3600, description="Seconds an unused session stays in RAM; 0 is for ever"
+        3600, description="Seconds an unused session stays in RAM; 0: no limit"
     )
     active_pin_ttl_s: Seconds = Field(
         600, description="Seconds a session over its RAM budget stays after its last turn"
     )
     keep_alive: Seconds = Field(
         0,
-        description="How long the first call's engine stays for the next ones, as `10m`; 0 is off",
+        description="How long the engine started by the first call runs without requests, e.g. "
+        "`10m`; 0: off",
     )
 
 

@@ -77,7 +77,7 @@ def _template_message(message: Message) -> list[dict[str, Any]]:
         for part in message.parts
     )
     if attached:
-        raise RequestError("This model reads text only; the conversation holds an attachment.")
+        raise RequestError("This model accepts text only; the conversation has an attachment.")
     if message.role == "tool":
         return [
             {"role": "tool", "name": part.name, "content": part.output}
@@ -103,20 +103,20 @@ def check_calls(messages: list[Message], offered: Collection[str]) -> str:
         for part in message.parts:
             if _is_call(part):
                 if not isinstance(part.arguments, dict):
-                    raise RequestError(f"The arguments of the call of {part.name!r} are no object.")
+                    raise RequestError(
+                        f"The arguments of the call to {part.name!r} are not a JSON object."
+                    )
                 waiting.append((part.tool_call_id, part.name))
             elif isinstance(part, ToolResultPart):
                 asked = [call for call in waiting if call[0] == part.tool_call_id]
                 if not asked:
                     raise RequestError(
-                        f"The conversation holds a result of {part.name!r} that no call asked for."
+                        f"The conversation has a result of {part.name!r} without a matching call."
                     )
                 waiting.remove(asked[0])
                 # So llm answers a call of what was never offered; a function may be gone since.
                 if part.output != f'Error: tool "{part.name}" does not exist':
                     called[part.name] = None
     if waiting:
-        raise RequestError(
-            f"The conversation holds a call of {waiting[0][1]!r} without its result."
-        )
+        raise RequestError(f"The conversation has a call to {waiting[0][1]!r} without its result.")
     return ", ".join(repr(name) for name in called if name not in offered)

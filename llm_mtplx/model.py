@@ -335,6 +335,8 @@ def _record(turn: "Finished", response: llm.Response | llm.AsyncResponse) -> Non
             "rounds": turn.rounds,
             "drafted": turn.drafted,
             "accepted": turn.accepted,
+            "copied": turn.copied,
+            "copies_accepted": turn.copies_accepted,
         },
         "cache": {
             "source": turn.source,

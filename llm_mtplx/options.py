@@ -35,79 +35,82 @@ class MtplxOptions(llm.Options):
         default=None,
         ge=0,
         allow_inf_nan=False,
-        description="How freely tokens are drawn; 0 always takes the likeliest. Default: the "
+        description="Sampling temperature; 0 always takes the most likely token. Default: the "
         "model's own",
     )
     top_p: float | None = Field(
         default=None,
         gt=0,
         le=1,
-        description="Draw only from the likeliest tokens that together reach this probability",
+        description="Sample only from the most likely tokens that together reach this probability",
     )
     top_k: Count | None = Field(
-        default=None, ge=0, description="Draw only from this many likeliest tokens; 0 is off"
+        default=None,
+        ge=0,
+        description="Sample only from this many of the most likely tokens; 0: off",
     )
     min_p: float | None = Field(
         default=None,
         ge=0,
         le=1,
-        description="Draw only tokens at least this likely relative to the likeliest",
+        description="Minimum probability of a token, relative to the most likely one",
     )
     presence_penalty: float | None = Field(
         default=None,
         ge=-2,
         le=2,
-        description="Subtracted from the logits of tokens that are in the answer already",
+        description="Subtracted from the logit of every token already in the answer",
     )
     frequency_penalty: float | None = Field(
         default=None,
         ge=-2,
         le=2,
-        description="Subtracted from a token's logit for each time it is in the answer already",
+        description="Subtracted from a token's logit for each time it occurs in the answer",
     )
     repetition_penalty: float | None = Field(
         default=None,
         ge=0.01,
         le=100,
-        description="Divides the logits of tokens in prompt or answer; 1 is off",
+        description="Divides the logits of tokens in the prompt or answer; 1: off",
     )
     seed: Annotated[int, AfterValidator(_seed)] | None = Field(
-        default=None, ge=0, description="Same seed, same machine, same versions: same answer"
+        default=None,
+        ge=0,
+        description="The same seed on the same machine and versions gives the same answer",
     )
     stop: str | list[str] | None = Field(
         default=None,
-        description="Text that ends the answer and is not part of it: one string, or a JSON list",
+        description="Stop strings; the answer ends before them. One string, or a JSON list",
     )
     max_tokens: Count | None = Field(
         default=None,
         ge=1,
-        description="Longest answer in tokens. Default: the model's own (1,024 for the demo), "
-        "else what the context holds",
+        description="Maximum tokens in the answer. Default: the model's own (1,024 for the demo), "
+        "else the rest of the context window",
     )
     draft: int | Literal["auto"] | None = Field(
         default=None,
-        description="Tokens drafted a round with the model's MTP head: 0 (off) to 5, or auto, "
-        "which is the default and as deep as pays",
+        description="Tokens drafted per round with the MTP head: 0 (off) to 5, or auto (default): "
+        "as many as pay off, plus tokens copied from the conversation",
     )
     cache: Literal["on", "write-only", "off"] | None = Field(
         default=None,
-        description="Whether kept state is used and kept: on; write-only keeps but does not use; "
-        "off does neither",
+        description="Prompt cache: on (use and save), write-only (save only), off",
     )
     thinking: Literal["auto", "on", "off"] | None = Field(
         default=None,
-        description="Whether the model reasons before it answers; auto is the model's own default",
+        description="Whether the model reasons before it answers; auto: the model's own default",
     )
 
     reasoning_effort: Literal["low", "medium", "high", "xhigh"] | None = Field(
         default=None,
-        description="How hard the model thinks, for models whose template knows levels; one that "
-        "it does not know means the nearest it does",
+        description="Reasoning effort, for models whose template has levels; unsupported levels "
+        "map to the nearest one",
     )
     thinking_budget: Count | None = Field(
         default=None,
         ge=0,
-        description="Longest reasoning in tokens; then the model is made to answer",
+        description="Maximum reasoning tokens; then the model is forced to answer",
     )
 
     @field_validator("stop", mode="before")

@@ -143,6 +143,8 @@ class Finished:
     peak_memory: int  # bytes
     stop_string: str | None = None  # the one that ended the answer
     seed: int | None = None  # the one given, else the one drawn: with it the answer comes again
+    copied: int = 0  # drafts copied from the line that were examined
+    copies_accepted: int = 0
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from llm_mtplx.sessions.budgets import BankLimits
 from llm_mtplx.sessions.keeper import Keeper, Persistence
 from llm_mtplx.speculative.decoder import Ahead, Decoder
 from llm_mtplx.speculative.distributions import Sampling
+from llm_mtplx.speculative.step import Steps
 
 from .tiny import random_trunk_and_head
 
@@ -56,16 +57,16 @@ class DictatedDecoder(Decoder):
         self.script = prompt + dictated + [7] * 8
         self.wrong_at = wrong_at
 
-    def _draft(self, primary: int, depth: int) -> list[mx.array]:
-        drafts = super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
+        drafts = yield from super()._draft(primary, depth, copied)
         at = self.state.position + 1
         ids = self.script[at : at + len(drafts)]
         if self.wrong_at is not None and self.wrong_at < len(ids):
             ids[self.wrong_at] += 1
         return [mx.array([token], dtype=mx.uint32) for token in ids]
 
-    def _judge(self, drafts, logits) -> tuple[list[int], list[int]]:
-        drafted, _ = super()._judge(drafts, logits)
+    def _judge(self, drafts, logits) -> Steps[tuple[list[int], list[int]]]:
+        drafted, _ = yield from super()._judge(drafts, logits)
         return drafted, self.script[self._next : self._next + len(drafted) + 1]
 
     def _launch(self, token, position, unread=()) -> Ahead:

@@ -244,7 +244,7 @@ def test_without_a_home_the_answer_comes(tmp_path: Path, named: str | None) -> N
     assert done.returncode == 0, done.stderr
     assert "5" in done.stdout
     (line,) = done.stderr.splitlines()
-    assert "nothing is kept on disk" in line
+    assert "nothing is saved to disk" in line
     assert "Set HOME" in line
     assert not list((tmp_path / "here").rglob("sessions-v1"))
 

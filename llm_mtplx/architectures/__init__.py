@@ -1,1 +1,1 @@
-"""The networks: layers, state, MTP head and weights, and all that mlx-lm is relied on for."""
+"""The networks: layers, state, MTP head and loading weights. All use of mlx-lm is here."""

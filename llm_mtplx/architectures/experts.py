@@ -29,12 +29,13 @@ def stack_experts(path: Path, weights: Weights, hidden: int, intermediate: int) 
             prefix = match[1]
             down = name.replace("gate_up_proj", "down_proj")
             if down not in out:
-                raise ModelFolderError(f"{path}: {down} is missing beside {name}.")
+                raise ModelFolderError(f"{path}: {down} is missing; {name} needs it.")
             split = _split(out.pop(name), out.pop(down), hidden, intermediate)
             if split is None:
                 raise ModelFolderError(
-                    f"{path}: {name} has shape {list(weights[name].shape)} and its down_proj "
-                    f"{list(weights[down].shape)}, which is no known layout of experts."
+                    f"{path}: {name} has shape {list(weights[name].shape)} and its "
+                    f"down_proj {list(weights[down].shape)}, which is not a known expert "
+                    "layout."
                 )
             for part, value in zip(("gate", "up", "down"), split, strict=True):
                 out[f"{prefix}.switch_mlp.{part}_proj.weight"] = value

@@ -6,6 +6,7 @@ recurrence is a loop of ops anyway (they exist in passing), and its inputs where
 kernel (the kept rows are then run again). The trunk is never forwarded twice.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import mlx.core as mx
@@ -23,6 +24,7 @@ from .mlx_lm_compat import (
     project,
     recurrence_is_a_kernel,
 )
+from .pieces import Piece, join, split
 
 
 @dataclass
@@ -68,24 +70,37 @@ class Tape:
 
 
 def gated_delta_net(
-    layer: GatedDeltaNet,
-    x: mx.array,
-    cache: ArraysCache,
-    tape: Tape | None = None,
-    chunked_from: int | None = None,
+    layer: GatedDeltaNet, x: mx.array, pieces: Sequence[Piece], caches: Sequence[ArraysCache]
 ) -> mx.array:
-    """Forward ``x`` [1, T, H] through one recurrent layer; its state moves on by T rows.
+    """``x`` [1, sum of T_i, H] through one recurrent layer; each state moves on by its rows.
 
-    ``chunked_from``: the absolute position of the first row, where many rows may be summed chunk by
-    chunk. A verify loops all the same: it needs the state after each row.
+    ``chunked_from`` of a piece: the absolute position of its first row, where many rows may be
+    summed chunk by chunk. A verify loops all the same: it needs the state after each row.
     """
-    rows = x.shape[1]
     qkv, z, b, a = project(layer, x)
+    outputs = [
+        _recur(layer, *each)
+        for each in zip(
+            pieces, caches, split(qkv, pieces), split(b, pieces), split(a, pieces), strict=True
+        )
+    ]
+    return layer.out_proj(layer.norm(join(outputs), z).reshape(1, x.shape[1], -1))
 
+
+def _recur(
+    layer: GatedDeltaNet,
+    piece: Piece,
+    cache: ArraysCache,
+    qkv: mx.array,
+    b: mx.array,
+    a: mx.array,
+) -> mx.array:
+    """One piece: qkv [1, T, C], b and a [1, T, Hv] -> y [1, T, Hv, Dv]."""
+    rows, tape = piece.rows, piece.tape
     window = layer.conv_kernel_size - 1
     before = cache[0]
     if before is None:
-        before = mx.zeros((1, window, layer.conv_dim), dtype=x.dtype)
+        before = mx.zeros((1, window, layer.conv_dim), dtype=qkv.dtype)
     conv_input = mx.concatenate([before, qkv], axis=1)
     conv_out = nn.silu(layer.conv1d(conv_input))
 
@@ -98,7 +113,7 @@ def gated_delta_net(
     inputs = (q, k, v, a, b)
     state_before = cache[1]
     states = None
-    if tape is None and chunked_from is not None and rows >= MIN_ROWS:
+    if tape is None and piece.chunked_from is not None and rows >= MIN_ROWS:
         y, state = chunked_update(
             q,
             k,
@@ -106,7 +121,7 @@ def gated_delta_net(
             log_decay(layer.A_log, a, layer.dt_bias),
             mx.sigmoid(b),
             _no_state(layer) if state_before is None else state_before,
-            chunked_from,
+            piece.chunked_from,
         )
     elif tape is None or rows == 1 or recurrence_is_a_kernel(layer.head_k_dim):
         y, state = gated_delta_update(*inputs, layer.A_log, layer.dt_bias, state_before)
@@ -118,7 +133,7 @@ def gated_delta_net(
     cache[1] = state
     if tape is not None:
         tape.layers.append(LayerRecord(layer, cache, conv_input, states, inputs, state_before))
-    return layer.out_proj(layer.norm(y, z).reshape(1, rows, -1))
+    return y
 
 
 def _row_by_row(

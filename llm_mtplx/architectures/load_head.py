@@ -95,17 +95,17 @@ def _check_names_and_shapes(path: Path, head: MTPHead, weights: Weights) -> None
     if missing or unknown:
         parts = []
         if missing:
-            parts.append(f"{len(missing)} of {len(wanted)} are missing ({missing[0]} first)")
+            parts.append(f"{len(missing)} of {len(wanted)} are missing (first: {missing[0]})")
         if unknown:
-            parts.append(f"{len(unknown)} are not part of a head ({unknown[0]} first)")
+            parts.append(f"{len(unknown)} are not part of a head (first: {unknown[0]})")
         raise ModelFolderError(
             f"{path}: the MTP head's tensors do not fit the model: {', '.join(parts)}."
         )
     for name, shape in wanted.items():
         if weights[name].shape != shape:
             raise ModelFolderError(
-                f"{path}: the MTP head's {name} has shape {list(weights[name].shape)} "
-                f"where the model needs {list(shape)}."
+                f"{path}: the MTP head's {name} has shape {list(weights[name].shape)}; "
+                f"the model needs {list(shape)}."
             )
 
 

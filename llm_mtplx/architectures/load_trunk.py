@@ -81,8 +81,9 @@ def _check_norms(folder: ModelFolder, trunk: Trunk) -> None:
     gain = trunk.attention_gain
     if gain > SHIFTED_TWICE:
         raise ModelFolderError(
-            f"{folder.path}: the attention norms have a mean gain of {gain:.2f} where trained "
-            "models have about 1.8: 1 was added twice. The conversion is broken; take another."
+            f"{folder.path}: the attention norms have a mean gain of {gain:.2f}; trained "
+            "models have about 1.8. 1 was added twice, so this conversion is broken: "
+            "use another one."
         )
 
 

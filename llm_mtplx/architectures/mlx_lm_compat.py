@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import prism_hadamard_qwen35, qwen3_5, qwen3_next
-from mlx_lm.models.base import create_attention_mask
+from mlx_lm.models.base import scaled_dot_product_attention
 from mlx_lm.models.cache import ArraysCache, KVCache
 from mlx_lm.models.gated_delta import _gated_delta_step_ops as gated_delta_step
 from mlx_lm.models.gated_delta import compute_g, gated_delta_update, normalize_qk
@@ -31,7 +31,6 @@ __all__ = [
     "build_model",
     "compute_g",
     "copy_with_room",
-    "create_attention_mask",
     "full_attention_layer",
     "gated_delta_step",
     "gated_delta_update",
@@ -39,8 +38,10 @@ __all__ = [
     "log_decay",
     "normalize_qk",
     "project",
+    "project_attention",
     "recurrence_is_a_kernel",
     "sanitize",
+    "scaled_dot_product_attention",
     "spare_rows",
 ]
 
@@ -141,6 +142,20 @@ def project(layer: nn.Module, x: mx.array) -> tuple[mx.array, mx.array, mx.array
         return qkv, z, b, a
     z = layer.in_proj_z(x).reshape(1, rows, layer.num_v_heads, layer.head_v_dim)
     return layer.in_proj_qkv(x), z, layer.in_proj_b(x), layer.in_proj_a(x)
+
+
+def project_attention(
+    layer: nn.Module, x: mx.array
+) -> tuple[mx.array, mx.array, mx.array, mx.array]:
+    """The attention layer's input projections: queries [1, T, heads, D], keys and values [1, T, KV
+    heads, D], and the gate of its output [1, T, heads * D]."""
+    rows = x.shape[1]
+    both = layer.q_proj(x).reshape(1, rows, layer.num_attention_heads, -1)
+    queries, gate = mx.split(both, 2, axis=-1)
+    keys, values = layer.k_proj(x), layer.v_proj(x)
+    keys = keys.reshape(1, rows, layer.num_key_value_heads, -1)
+    values = values.reshape(1, rows, layer.num_key_value_heads, -1)
+    return layer.q_norm(queries), layer.k_norm(keys), values, gate.reshape(1, rows, -1)
 
 
 def build_model(config: dict[str, Any]) -> nn.Module:

@@ -10,16 +10,19 @@ and s stands in for h_{t+1} when the head goes on from its own guess. This is th
 fewer bits; where the trunk has experts, the layer has them too.
 """
 
+from collections.abc import Sequence
+
 import mlx.core as mx
 import mlx.nn as nn
 
+from .attention import decoder_layer
 from .mlx_lm_compat import (
     GrowingKVCache,
     KVCache,
     TrunkArgs,
-    create_attention_mask,
     full_attention_layer,
 )
+from .pieces import Piece
 from .trunk import Trunk
 
 
@@ -39,11 +42,20 @@ class MTPHead(nn.Module):
 
     def __call__(self, hidden: mx.array, embeddings: mx.array, cache: KVCache) -> mx.array:
         """Rows (h_t, embed(x_{t+1})), each [1, T, H] -> [1, T, H]; T rows join the history."""
+        return self.forward_all(hidden, embeddings, [Piece(hidden.shape[1])], [cache])
+
+    def forward_all(
+        self,
+        hidden: mx.array,
+        embeddings: mx.array,
+        pieces: Sequence[Piece],
+        caches: Sequence[KVCache],
+    ) -> mx.array:
+        """The same for several conversations: both [1, sum of T_i, H] -> [1, sum of T_i, H]."""
         fused = mx.concatenate(
             [self.pre_fc_norm_embedding(embeddings), self.pre_fc_norm_hidden(hidden)], axis=-1
         )
-        x = self.fc(fused)
-        return self.norm(self.layers[0](x, create_attention_mask(x, cache), cache))
+        return self.norm(decoder_layer(self.layers[0], self.fc(fused), pieces, caches))
 
     def logits(self, hidden: mx.array, trunk: Trunk) -> mx.array:
         """Its hidden rows [1, T, H] -> logits [1, T, V]."""

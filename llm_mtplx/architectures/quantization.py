@@ -35,8 +35,8 @@ def quantize_as_stored(path: Path, module: nn.Module, weights: Weights) -> None:
         if found is None:
             raise ModelFolderError(
                 f"{path}: {name} is packed as {list(packed.shape)} with scales "
-                f"{list(scales.shape)} for {layer.weight.shape[-1]} inputs, which is no known "
-                "quantization."
+                f"{list(scales.shape)} for {layer.weight.shape[-1]} inputs, which is not "
+                "a known quantization."
             )
         return found
 

@@ -11,12 +11,24 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from .mlx_lm_compat import GrowingKVCache, KVCache, spare_rows
+from .mlx_lm_compat import ArraysCache, GrowingKVCache, KVCache, spare_rows
 from .mtp_head import MTPHead
 from .shapes import Shapes, shapes_of
 from .trunk import Cache, Trunk
 
 MAX_WAITING = 512  # rows; bounds the hidden rows a long plain decode keeps
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where a state was before a forward whose rows nobody has computed yet."""
+
+    position: int
+    hidden: mx.array | None
+    waiting_hidden: list[mx.array]
+    waiting_ids: list[int]
+    recurrent: list[list[mx.array | None]]
+    head_rows: int
 
 
 @dataclass
@@ -51,13 +63,40 @@ class State:
             self.waiting_hidden.append(hidden)
             self.waiting_ids += ids
 
-    def feed_head(self, trunk: Trunk, head: MTPHead) -> mx.array:
-        """Forward all waiting rows through the head; returns its last row [1, 1, H]."""
-        hidden = mx.concatenate(self.waiting_hidden, axis=1)
-        embeddings = trunk.embed(mx.array([self.waiting_ids]))
-        out = head(hidden, embeddings, self.head_cache)
+    def feed_head(self, trunk: Trunk, head: MTPHead) -> None:
+        """Forward all waiting rows through the head."""
+        hidden, tokens = self.waiting_rows()
+        head(hidden, trunk.embed(tokens), self.head_cache)
+        self.fed()
+
+    def waiting_rows(self) -> tuple[mx.array, mx.array]:
+        """Hidden rows [1, m, H] and the tokens [1, m] after them."""
+        return mx.concatenate(self.waiting_hidden, axis=1), mx.array([self.waiting_ids])
+
+    def fed(self) -> None:
+        """The waiting rows are in the head's cache now."""
         self.waiting_hidden, self.waiting_ids = [], []
-        return out[:, -1:]
+
+    def mark(self) -> Mark:
+        """To `go_back` to. Recurrent arrays are replaced and KV is written behind its end by what
+        follows, so that nothing need be copied."""
+        recurrent = [list(c.cache) for c in self.cache if isinstance(c, ArraysCache)]
+        head_rows = 0 if self.head_cache is None else self.head_cache.offset
+        waiting = list(self.waiting_hidden), list(self.waiting_ids)
+        return Mark(self.position, self.hidden, *waiting, recurrent, head_rows)
+
+    def go_back(self, mark: Mark) -> None:
+        recurrent = iter(mark.recurrent)
+        for cache in self.cache:
+            if isinstance(cache, ArraysCache):
+                cache.cache = next(recurrent)
+            else:
+                cache.trim(cache.offset - mark.position)
+        if self.head_cache is not None:
+            self.head_cache.trim(self.head_cache.offset - mark.head_rows)
+        self.ids = self.ids[: mark.position]
+        self.hidden = mark.hidden
+        self.waiting_hidden, self.waiting_ids = mark.waiting_hidden, mark.waiting_ids
 
     def forget(self, position: int) -> None:
         """Drop ids and head rows from ``position`` on; cache and hidden row are the caller's."""

@@ -1,12 +1,15 @@
 """The target model: mlx-lm's Qwen 3.5 or Qwen3-Next, dense or with experts, layer by layer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
 
-from .gated_delta import Tape, gated_delta_net
-from .mlx_lm_compat import ArraysCache, GrowingKVCache, TrunkArgs, create_attention_mask
+from .attention import decoder_layer
+from .gated_delta import Tape
+from .mlx_lm_compat import ArraysCache, GrowingKVCache, TrunkArgs
+from .pieces import Piece, join, split
 
 Cache = list[Any]  # one KVCache or ArraysCache a layer
 
@@ -54,19 +57,23 @@ class Trunk:
 
     def forward(self, tokens: mx.array, cache: Cache, tape: Tape | None = None) -> mx.array:
         """Token ids [1, T] -> hidden rows [1, T, H]; the cache moves on by T rows."""
-        hidden = self.embed(tokens)
-        attention = cache[self._first_attention]
-        chunked_from = attention.offset if self.reads_in_chunks else None
-        mask = create_attention_mask(hidden, attention)
-        for layer, layer_cache in zip(self._inner.layers, cache, strict=True):
-            normed = layer.input_layernorm(hidden)
-            if layer.is_linear:
-                mixed = gated_delta_net(layer.linear_attn, normed, layer_cache, tape, chunked_from)
-            else:
-                mixed = layer.self_attn(normed, mask, layer_cache)
-            hidden = hidden + mixed
-            hidden = hidden + layer.mlp(layer.post_attention_layernorm(hidden))
-        return self._inner.norm(hidden)
+        return self.forward_all([tokens], [cache], [tape])[0]
+
+    def forward_all(
+        self, tokens: Sequence[mx.array], caches: Sequence[Cache], tapes: Sequence[Tape | None]
+    ) -> list[mx.array]:
+        """The same for several conversations in one forward: ids [1, T_i] -> rows [1, T_i, H]."""
+        pieces = [
+            Piece(ids.shape[1], tape, self._offset(cache) if self.reads_in_chunks else None)
+            for ids, cache, tape in zip(tokens, caches, tapes, strict=True)
+        ]
+        hidden = self.embed(join(tokens))
+        for index, layer in enumerate(self._inner.layers):
+            hidden = decoder_layer(layer, hidden, pieces, [cache[index] for cache in caches])
+        return split(self._inner.norm(hidden), pieces)
+
+    def _offset(self, cache: Cache) -> int:
+        return int(cache[self._first_attention].offset)
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Hidden rows [1, T, H], the trunk's or the head's -> logits [1, T, V]."""

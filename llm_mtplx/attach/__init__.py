@@ -1,1 +1,1 @@
-"""The engine of another process: where it listens, how to reach it, how it lives."""
+"""The engine in another process: its socket, its protocol and its lifetime."""

@@ -41,7 +41,10 @@ def attach(request: Request) -> Attachment | None:
     except NoEngine as error:
         debug(f"the model is loaded in this process: {error}")
     except (EngineError, OSError) as error:
-        _say(f"no engine could be started to stay; the model is loaded in this process: {error}")
+        _say(
+            "the background engine could not be started; the model is loaded in this "
+            f"process: {error}"
+        )
     return None
 
 

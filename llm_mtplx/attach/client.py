@@ -27,10 +27,10 @@ CONNECT_S = 5.0  # to accept and say hello
 GREETING = 65_536  # bytes at most
 SILENT_S = 60.0  # between two signs of life; the engine gives one every few seconds
 
-_GONE = "The resident engine ended in the middle of the answer. Ask again."
+_GONE = "The background engine stopped in the middle of the answer. Ask again."
 _SILENT = (
-    "The resident engine gives no sign of life. 'llm mtplx stop' ends it; then the model is "
-    "loaded here."
+    "The background engine is not responding. Stop it with 'llm mtplx stop'; the next "
+    "prompt will load the model in this process."
 )
 
 
@@ -46,9 +46,9 @@ def connect() -> socket.socket:
     """A connection to this user's resident engine. Raises NoEngine."""
     path = socket_path()
     if not path.exists():
-        raise NoEngine("no engine is resident")
+        raise NoEngine("no engine is running")
     if not is_ours(directory()):
-        raise NoEngine(f"{directory()} is not a directory that only you can enter")
+        raise NoEngine(f"{directory()} is not a directory that only you can access")
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(CONNECT_S)
@@ -57,7 +57,7 @@ def connect() -> socket.socket:
             raise NoEngine(f"{path} belongs to another user")
     except OSError as error:
         connection.close()
-        raise NoEngine(f"nobody answers at {path}: {error}") from None
+        raise NoEngine(f"nothing answers at {path}: {error}") from None
     except NoEngine:
         connection.close()
         raise
@@ -151,8 +151,10 @@ class Attachment:
 
 def _strange(error: Exception) -> Strange:
     if isinstance(error, OSError):
-        return Strange(f"the resident engine does not answer: {error}")
-    return Strange(f"what listens at {socket_path()} does not answer as an engine: {error}")
+        return Strange(f"the background engine does not respond: {error}")
+    return Strange(
+        f"the process listening at {socket_path()} does not respond like an engine: {error}"
+    )
 
 
 def _next_line(incoming: BinaryIO) -> bytes:

@@ -34,6 +34,6 @@ def difference(theirs: dict[str, str], ours: dict[str, str]) -> str | None:
     for name in sorted(theirs.keys() | ours.keys()):
         if theirs.get(name) != ours.get(name):
             if name == "model folder":
-                return "the resident engine sees other files in the model folder"
+                return "the background engine sees different files in the model folder"
             return f"{name} is {theirs.get(name)!r} here and {ours.get(name)!r} there"
     return None

@@ -60,4 +60,4 @@ def start_engine(options: Sequence[str]) -> dict[str, Any]:
 
 def _last_line() -> str:
     lines = log_path().read_text(errors="replace").strip().splitlines()
-    return lines[-1].removeprefix("Error: ") if lines else "The engine ended as it began."
+    return lines[-1].removeprefix("Error: ") if lines else "The engine stopped during startup."

@@ -19,7 +19,7 @@ from .wire import ALIVE, MAX_LINE, event_line, from_line, request_from, to_line
 
 logger = logging.getLogger(__name__)
 
-ALREADY = "An engine is resident already. 'llm mtplx status' shows it, 'llm mtplx stop' ends it."
+ALREADY = "An engine is already running. 'llm mtplx status' shows it; 'llm mtplx stop' stops it."
 ALIVE_S = 5.0  # between signs of life
 
 Ask = Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
@@ -90,7 +90,7 @@ async def listen(
         except OSError:
             pass  # the other side is gone
         except Exception as error:
-            logger.warning("a process asked what cannot be read: %r", error)
+            logger.warning("a process sent an unreadable request: %r", error)
         finally:
             outgoing.close()
 

@@ -54,11 +54,11 @@ def make_directory() -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise EngineError(f"{path} cannot be made: {error}.") from None
+        raise EngineError(f"{path} cannot be created: {error}.") from None
     if not is_ours(path):
         raise EngineError(
-            f"{path} is not a directory that only you can enter (mode 0700). Remove it: a "
-            "resident engine is reached through it."
+            f"{path} is not a directory that only you can access (mode 0700). Remove it: "
+            "the background engine is reached through it."
         )
 
 

@@ -127,7 +127,7 @@ def event_from(line: bytes) -> Event:
         event: Event = _event_type(kind).validate_python(fields)
     except (ValueError, KeyError, TypeError) as error:
         why = _first(error) if isinstance(error, ValidationError) else repr(error)
-        raise Unreadable(f"The resident engine sent what cannot be read: {why}.") from None
+        raise Unreadable(f"The background engine sent an unreadable message: {why}.") from None
     return event
 
 

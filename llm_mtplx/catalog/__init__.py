@@ -1,1 +1,1 @@
-"""Which models exist and what a model folder holds. Imports no MLX."""
+"""Which models exist, what a model folder contains, and downloads. Imports no MLX."""

@@ -28,15 +28,15 @@ def check_architecture(path: Path, config: dict[str, Any]) -> None:
     model_type = config.get("model_type")
     if model_type not in SUPPORTED_TYPES:
         raise ModelFolderError(
-            f"{path} holds a model of type {model_type!r}, which is not supported. "
+            f"{path} is a model of type {model_type!r}, which is not supported. "
             f"Supported types: {', '.join(SUPPORTED_TYPES)}."
         )
     if not isinstance(config.get("text_config", {}), dict):
         raise ModelFolderError(f"{path / 'config.json'}: text_config is not an object.")
     if config.get("model_file"):
         raise ModelFolderError(
-            f"{path} wants a custom module ({config['model_file']}) to be run; code that comes "
-            "with a model is never run."
+            f"{path} needs a custom module ({config['model_file']}); code shipped with a "
+            "model is never run."
         )
     _check_layers(path, text_config(config))
     _check_quantization(path, config)
@@ -54,14 +54,14 @@ def _check_layers(path: Path, text: dict[str, Any]) -> None:
         ]
         if kinds != wanted:
             raise ModelFolderError(
-                f"{path}: its layer_types are not one full_attention after every {every - 1} "
+                f"{path}: layer_types must be one full_attention after every {every - 1} "
                 "linear_attention; no other order is supported."
             )
     if text.get("num_experts") and (
         text.get("mlp_only_layers") or text.get("decoder_sparse_step", 1) != 1
     ):
         raise ModelFolderError(
-            f"{path} has experts in some layers only; all layers or none are supported."
+            f"{path} has experts in only some layers; all layers or none must have them."
         )
 
 
@@ -70,8 +70,8 @@ def _check_quantization(path: Path, config: dict[str, Any]) -> None:
     foreign = config.get("quantization_config") or text_config(config).get("quantization_config")
     if quantization is None and isinstance(foreign, dict) and "quant_method" in foreign:
         raise ModelFolderError(
-            f"{path} is quantized with {foreign['quant_method']!r}, which is not supported. "
-            "Take the original weights, or a conversion made by mlx-lm."
+            f"{path} is quantized with {foreign['quant_method']!r}, which is not "
+            "supported. Use the original weights, or a conversion made by mlx-lm."
         )
     if not isinstance(quantization, dict):
         return

@@ -98,8 +98,8 @@ def read_contract(path: Path, runtime: dict[str, Any], config: dict[str, Any]) -
     needed = contract.min_engine_version
     if needed is not None and _version(needed) > KNOWN_UP_TO:
         raise ModelFolderError(
-            f"{path} needs MTPLX {needed} or what reads its packs; this version of llm-mtplx reads "
-            f"packs up to {'.'.join(map(str, KNOWN_UP_TO))}. Update llm-mtplx."
+            f"{path} requires MTPLX {needed}; this version of llm-mtplx "
+            f"reads packs up to {'.'.join(map(str, KNOWN_UP_TO))}. Update llm-mtplx."
         )
     return contract
 

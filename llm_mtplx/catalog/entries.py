@@ -56,7 +56,7 @@ class Entry(NamedTuple):
             found = places.find(repo, self.revision)
             if found is not None:
                 return found
-        state = "only partly on this machine" if self.here else "not on this machine"
+        state = "only partly downloaded" if self.here else "not on this machine"
         pack = known.pack(self.model_id)
         size = f" ({pack.downloads()[0].size / 1e9:.1f} GB)" if pack else ""
         raise ModelFolderError(
@@ -83,8 +83,8 @@ def list_entries() -> tuple[list[Entry], list[str]]:
         entry = _parse(model_id, value)
         if entry is None:
             warnings.append(
-                f"{registry_path()}: the entry {model_id!r} is not readable; "
-                f"run 'llm mtplx remove {model_id}' and add the model again."
+                f"{registry_path()}: the entry {model_id!r} cannot be read; run 'llm "
+                f"mtplx remove {model_id}' and add the model again."
             )
         else:
             entries[model_id] = entry
@@ -114,7 +114,7 @@ def entry_named(name: str) -> Entry:
     entry = find_entry(name)
     if entry is not None:
         return entry
-    raise MtplxError(f"No model is called {name!r}. 'llm mtplx models' lists them.")
+    raise MtplxError(f"There is no model named {name!r}. List the models with 'llm mtplx models'.")
 
 
 def check_addable(entry: Entry) -> None:
@@ -124,7 +124,8 @@ def check_addable(entry: Entry) -> None:
         taken = {other.model_id, *other.aliases} & set(entry.aliases)
         if taken and other.model_id != entry.model_id:
             raise MtplxError(
-                f"{taken.pop()!r} already names {other.model_id}: choose another alias."
+                f"The alias {taken.pop()!r} is already used by {other.model_id}; choose "
+                "another one."
             )
 
 
@@ -146,7 +147,9 @@ def remove_entry(name: str) -> str:
             if model_id == name or (entry is not None and name in entry.aliases):
                 del registered[model_id]
                 return model_id
-    raise MtplxError(f"No added model is called {name!r}. 'llm mtplx models' lists them.")
+    raise MtplxError(
+        f"There is no added model named {name!r}. List the models with 'llm mtplx models'."
+    )
 
 
 def _parse(model_id: str, value: Any) -> Entry | None:

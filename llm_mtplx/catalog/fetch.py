@@ -56,7 +56,7 @@ def fetch(hub: Hub, repo: RemoteRepo, revision: str, meter: Meter) -> Path:
     except OSError as error:
         raise DownloadError(
             f"{repo.repo} could not be written to {root}: {error.strerror or error}. "
-            "What has arrived is kept: run the command again to go on from there."
+            "Downloaded data is kept; run the command again to resume."
         ) from error
     return snapshot_path(repo)
 
@@ -77,8 +77,8 @@ def _fetch_file(hub: Hub, repo: RemoteRepo, file: RemoteFile, blobs: Path, meter
         if sink.digest() != file.key:
             part.unlink()
             raise DownloadError(
-                f"{repo.repo}: {file.name} arrived damaged (its hash is not the hub's) and was "
-                "deleted. Run the command again to fetch it anew."
+                f"{repo.repo}: {file.name} is damaged (its hash differs from the hub's) "
+                "and was deleted. Run the command again to download it."
             )
         os.replace(part, blob)
     _link(blob, snapshot_path(repo) / file.name)

@@ -4,7 +4,7 @@ A model may use a share of the memory, its *envelope*. The weights and what a fo
 moment come off first; conversations kept in RAM and the context window share the rest.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -46,6 +46,7 @@ class Plan:
     envelope: int  # all of the model's memory
     fits: bool
     window: int  # tokens of context; the least one where the model does not fit
+    conversations: int  # rows and states of those in progress
     bank: int  # conversations in RAM while the window is not used
     per_session: int
     sessions: int
@@ -96,6 +97,7 @@ def plan(memory: int, needs: Needs) -> Plan:
         envelope=room,
         fits=fits,
         window=window,
+        conversations=max(free - margin, window * needs.kv_per_token + STATES * needs.state),
         bank=bank,
         per_session=min(bank, max(min(bank * 2 // 3, idle // 2), needs.state, bank_floor // 2)),
         sessions=48 if memory >= 96 * GIB else 24,
@@ -105,6 +107,12 @@ def plan(memory: int, needs: Needs) -> Plan:
 def fit_together(memory: int, models: Iterable[Needs]) -> bool:
     """Whether models can be loaded at once, each with the least context window."""
     return sum(map(_least, models)) + TRANSIENTS <= usable(memory)
+
+
+def fit_beside(memory: int, needs: Needs, tokens: Sequence[int]) -> bool:
+    """Whether conversations of so many ``tokens`` each may be in progress at once."""
+    rows = sum(tokens) * needs.kv_per_token
+    return rows + len(tokens) * STATES * needs.state <= plan(memory, needs).conversations
 
 
 def copies(memory: int, needs: Needs) -> int:

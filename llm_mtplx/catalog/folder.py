@@ -87,7 +87,7 @@ def named_heads(path: Path, config: dict[str, Any], runtime: dict[str, Any]) -> 
         if ".." in name.parts or name.is_absolute():
             raise ModelFolderError(f"{path} names an MTP head file outside the folder: {name}.")
         if name.suffix != ".safetensors":
-            raise ModelFolderError(f"{path} names the MTP head file {name}: no safetensors file.")
+            raise ModelFolderError(f"{path}: the MTP head file {name} is not a safetensors file.")
     return [str(name) for name in named]
 
 
@@ -104,7 +104,7 @@ def _read_json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError) as error:
         raise ModelFolderError(f"{path} cannot be read: {error}.") from None
     if not isinstance(content, dict):
-        raise ModelFolderError(f"{path} cannot be read: it holds no JSON object.")
+        raise ModelFolderError(f"{path} cannot be read: it does not contain a JSON object.")
     return content
 
 
@@ -130,12 +130,11 @@ def _read_trunk_headers(path: Path) -> dict[Path, dict[str, TensorInfo]]:
         if missing:
             raise ModelFolderError(
                 f"{path} is incomplete: {len(missing)} of {len(wanted)} weight files are "
-                f"missing, {missing[0]} first. Download the model again."
+                f"missing (first: {missing[0]}). Download the model again."
             )
     if not files:
         raise ModelFolderError(
-            f"{path} has no model*.safetensors: the weights are not there. "
-            "Download the model again."
+            f"{path} has no model*.safetensors: the weights are missing. Download the model again."
         )
     return {file: read_header(file) for file in files}
 
@@ -169,8 +168,8 @@ def _sidecar_candidates(path: Path, config: dict[str, Any], runtime: dict[str, A
     for name in named:
         if not (path / name).is_file():
             raise ModelFolderError(
-                f"{path} names the MTP head file {name}, which is not there. "
-                "Download the model again."
+                f"{path} names the MTP head file {name}, which is missing. Download the "
+                "model again."
             )
     return [path / name for name in (*named, *HEAD_FILES)]
 

@@ -75,7 +75,7 @@ class Hub:
     def __init__(self) -> None:
         if is_offline():
             raise DownloadError(
-                "HF_HUB_OFFLINE is set, so nothing is downloaded. Unset it to fetch the model."
+                "HF_HUB_OFFLINE is set, so nothing is downloaded. Unset it to download the model."
             )
         self.endpoint = (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
         self.token = get_token()
@@ -97,7 +97,7 @@ class Hub:
         ]
         # Hashes become file names.
         if not all(HASH.fullmatch(name) for name in (str(info.sha), *(file.key for file in files))):
-            raise DownloadError(f"{self.endpoint} names no content hashes for {repo}.")
+            raise DownloadError(f"{self.endpoint} provides no content hashes for {repo}.")
         return RemoteRepo(repo, str(info.sha), tuple(sorted(files, key=_small_first)))
 
     def read_json(self, repo: RemoteRepo, name: str) -> dict[str, Any] | None:
@@ -145,18 +145,18 @@ class Hub:
         except GatedRepoError:
             page = f"{self.endpoint}/{repo}"
             if self.token:
-                line = f"{repo} is gated and your token has no access: ask for it at {page}."
+                line = f"{repo} is gated and your token has no access. Request access at {page}."
             else:
                 line = (
-                    f"{repo} is gated: accept its terms at {page}, then set HF_TOKEN or run "
-                    "'hf auth login'."
+                    f"{repo} is gated. Accept its terms at {page}, then set HF_TOKEN or "
+                    "run 'hf auth login'."
                 )
             raise DownloadError(line) from None
         except RevisionNotFoundError:
             raise DownloadError(f"{repo} has no revision {revision!r}.") from None
         except RepositoryNotFoundError:
             raise DownloadError(
-                f"{self.endpoint} has no model {repo}, or it is private: then set HF_TOKEN."
+                f"{self.endpoint} has no model {repo}. If it is private, set HF_TOKEN."
             ) from None
         except HfHubHTTPError as error:
             raise self._of_status(repo, error.response.status_code) from error
@@ -166,23 +166,23 @@ class Hub:
             if isinstance(error, OSError) and error.errno is not None:
                 raise
             raise BrokenOff(
-                f"{repo} could not be fetched: {_first_line(error)}. "
-                "Run the command again to go on from here."
+                f"{repo} could not be downloaded: {_first_line(error)}. Run the command "
+                "again to resume."
             ) from error
 
     def _of_status(self, repo: str, status: int) -> DownloadError:
         if status == 401:
             return DownloadError(
-                f"{self.endpoint} does not accept your token (HF_TOKEN or 'hf auth login')."
+                f"{self.endpoint} rejected your token (HF_TOKEN or 'hf auth login')."
             )
         if status == 403:
             return DownloadError(
-                f"{self.endpoint} refuses {repo} to you: your token may not read it."
+                f"{self.endpoint} denied access to {repo}: your token may not read it."
             )
         kind = BrokenOff if status >= 500 or status in (408, 429) else DownloadError
         return kind(
-            f"{self.endpoint} answered {status} for {repo}. "
-            "Run the command again later to go on from here."
+            f"{self.endpoint} returned status {status} for {repo}. Run the command again "
+            "later to resume."
         )
 
 

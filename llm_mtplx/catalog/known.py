@@ -114,7 +114,7 @@ PACKS = (
     ),
 )
 
-_FLASH_NEXT = "Flash-Next (qwen4_exp) has layers this version does not know yet"
+_FLASH_NEXT = "Flash-Next (qwen4_exp) has layers that this version does not support yet"
 
 # Packs of the same makers that cannot be run yet, and why.
 NOT_RUNNABLE = {
@@ -122,7 +122,7 @@ NOT_RUNNABLE = {
     f"{OWNER}/Qwen3.8-Flash-Next-MTPLX-Optimized-Speed": _FLASH_NEXT,
     f"{OWNER}/Qwen3.8-Flash-Next-MTPLX-Optimized-Quality": _FLASH_NEXT,
     f"{OWNER}/Gemma4-MTPLX-Optimized-Speed": (
-        "Gemma 4 drafts with a second model, not with a head of its own"
+        "Gemma 4 drafts with a second model instead of its own head"
     ),
     "mlx-community/Laguna-S-2.1-oQ4e": "Laguna is not a Qwen model and has no MTP head",
 }

@@ -57,13 +57,14 @@ class Preflight:
         """``force`` is for the memory, which may be another machine's; never for the disk."""
         if self.to_fetch and self.disk_free < self.disk_needed:
             raise DownloadError(
-                f"Not enough disk: {_gigabytes(self.to_fetch)} are to be fetched and "
-                f"{_gigabytes(self.disk_needed)} should be free in {places.hub_cache()}, but "
-                f"{_gigabytes(self.disk_free)} are."
+                f"Not enough disk space: the download is {_gigabytes(self.to_fetch)} and "
+                f"needs {_gigabytes(self.disk_needed)} free in {places.hub_cache()}, but "
+                f"only {_gigabytes(self.disk_free)} is free."
             )
         if self.verdict == fit.Verdict.TOO_LARGE and not force:
             raise DownloadError(
-                "This model does not fit into this machine's memory; --force fetches it anyway."
+                "This model does not fit into this machine's memory. Use --force to "
+                "download it anyway."
             )
 
 
@@ -73,18 +74,20 @@ def preflight(hub: Hub, repo: str, revision: str) -> Preflight:
     whole = hub.look_up(repo, revision)
     config = hub.read_json(whole, "config.json")
     if config is None:
-        raise DownloadError(f"{repo} has no config.json: it is no model for transformers or MLX.")
+        raise DownloadError(
+            f"{repo} has no config.json, so it is not a model for transformers or MLX."
+        )
     check_architecture(Path(repo), config)
     runtime = hub.read_json(whole, "mtplx_runtime.json") or {}
     read_contract(Path(repo), runtime, config)
     heads = named_heads(Path(repo), config, runtime)
     for name in heads:
         if name not in whole.names:
-            raise DownloadError(f"{repo} names the MTP head file {name}, which it does not have.")
+            raise DownloadError(f"{repo} names the MTP head file {name} but does not contain it.")
     remote = whole.needed(heads)
     weights = [file for file in remote.files if file.name.endswith(".safetensors")]
     if not weights:
-        raise DownloadError(f"{repo} has no safetensors weights; no other format can be read.")
+        raise DownloadError(f"{repo} has no safetensors weights; other formats cannot be read.")
     size = sum(file.size for file in weights if "vision" not in file.name)
     pack = known.of_repo(repo)
     peak = fit.peak(of_config(text_config(config), size, pack[1] if pack else None))

@@ -31,8 +31,8 @@ def check_rotation(
     if config.get("model_type") != ROTATED:
         if "hadamard_config" in config or any(name.endswith(".signs") for name in headers):
             raise ModelFolderError(
-                f"{path} has Hadamard-rotated weights but is not of type {ROTATED!r}; run as "
-                f"{config.get('model_type')!r} it would write nonsense."
+                f"{path} has Hadamard-rotated weights but is not of type {ROTATED!r}; "
+                f"run as {config.get('model_type')!r} it would produce nonsense."
             )
         return
     problem = _config_problem(config) or _metadata_problem(config, metadata)
@@ -45,19 +45,19 @@ def check_rotation(
 def _config_problem(config: dict[str, Any]) -> str | None:
     schema = config.get("schema_version")
     if schema not in NAMESPACES:
-        return f"schema_version is {schema!r}, known are 1 and 2"
+        return f"schema_version is {schema!r}; supported are 1 and 2"
     for name, value in {"tensor_namespace": NAMESPACES[schema], "quantization": PACKED}.items():
         if config.get(name) != value:
-            return f"{name} is {config.get(name)!r} where schema {schema} has {value!r}"
+            return f"{name} is {config.get(name)!r}; schema {schema} has {value!r}"
     for name, value in {"base_model_type": "qwen3_5", "gdn_activation_layout": "grouped"}.items():
         if config.get(name, value) != value:
-            return f"{name} is {config[name]!r}, known is {value!r}"
+            return f"{name} is {config[name]!r}; only {value!r} is supported"
     modules = config.get("modules")
     if not isinstance(modules, list) or not modules:
-        return "it has no list of its rotated modules"
+        return "it does not list its rotated modules"
     for module in modules:
         if not isinstance(module, dict) or not isinstance(module.get("path"), str):
-            return "its list of rotated modules is not readable"
+            return "its list of rotated modules cannot be read"
         if module.get("block") not in BLOCKS:
             return f"{module['path']} has a block of {module.get('block')!r}"
     return None
@@ -66,10 +66,10 @@ def _config_problem(config: dict[str, Any]) -> str | None:
 def _metadata_problem(config: dict[str, Any], metadata: dict[str, Any] | None) -> str | None:
     if metadata is None:
         named = config.get("hadamard_config")
-        return f"{named}, which tells its rotation, is not there" if named else None
+        return f"{named}, which describes its rotation, is missing" if named else None
     for name, value in METADATA.items():
         if metadata.get(name, value) != value:
-            return f"{name} is {metadata[name]!r}, known is {value!r}"
+            return f"{name} is {metadata[name]!r}; only {value!r} is supported"
     return None
 
 

@@ -42,7 +42,7 @@ def read_header(path: Path) -> dict[str, TensorInfo]:
         ) from None
     if size != 8 + length + end:
         raise ModelFolderError(
-            f"{path} has {size:,} bytes where its header says {8 + length + end:,}: "
-            "the download did not finish. Download the model again."
+            f"{path} has {size:,} bytes but its header says {8 + length + end:,}: the "
+            "download is incomplete. Download the model again."
         )
     return tensors

@@ -1,1 +1,1 @@
-"""Messages to token ids, and token ids back to text, reasoning and tool calls."""
+"""Converts messages to token ids, and token ids to text, reasoning and tool calls."""

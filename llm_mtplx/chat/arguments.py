@@ -58,7 +58,7 @@ def _literal(text: str) -> Any:
 
 
 def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
+    raise ValueError(f"{name} is not JSON")
 
 
 def types_of(schema: Any, root: Mapping[str, Any]) -> set[str]:

@@ -92,7 +92,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise Malformed("its arguments are no JSON object")
+        raise Malformed("its arguments are not a JSON object")
     return value
 
 
@@ -126,7 +126,7 @@ def _nested_end(text: str, start: int) -> tuple[int, int]:
         elif not open_tags and kind == "parameter" and _AFTER_VALUE.match(text, tag.end()):
             return tag.start(), tag.end()
         elif not open_tags and kind == "function":
-            raise Malformed("a parameter has no end")
+            raise Malformed("a parameter is not closed")
     raise Unfinished
 
 
@@ -137,7 +137,7 @@ def _plain_end(text: str, start: int) -> tuple[int, int]:
             if _TAG_LINE.search(text[start:end]):
                 break
             return end, after
-    raise Malformed("a parameter has no end")
+    raise Malformed("a parameter is not closed")
 
 
 def _function(name: str, tools: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:

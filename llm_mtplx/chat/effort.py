@@ -42,7 +42,7 @@ def with_effort(
     if not declared:
         if request.reasoning_effort is None:
             return request, None
-        return request, "this model knows no levels of reasoning; reasoning_effort is left out."
+        return request, "this model does not support reasoning_effort; ignoring it."
     level = nearest(asked, declared)
     return replace(
         request, template_args={**request.template_args, "reasoning_effort": level}

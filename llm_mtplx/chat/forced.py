@@ -47,7 +47,9 @@ def call_grammar(
     example = _example(tokenizer)
     write = _tagged if "<function=f>" in example else _json
     if OPEN not in example:
-        raise RequestError("This model's chat template writes no calls that could be asked for.")
+        raise RequestError(
+            "This model's chat template has no format for tool calls, so a call cannot be required."
+        )
     functions = [tool["function"] for tool in tools if tool["function"]["name"] in names]
     rules = [f"answer: {_tag(OPEN, tokenizer)} ({_any(functions)}) {_tag(CLOSE, tokenizer)}", _TEXT]
     for at, function in enumerate(functions):

@@ -180,7 +180,7 @@ class AnswerRules:
     def _check(self) -> None:
         if self._matcher.is_error():
             why = self._matcher.get_error().strip().splitlines()[0]
-            raise EngineError(f"The schema is too much for the grammar engine: {why}")
+            raise EngineError(f"The schema is too large for the grammar engine: {why}")
 
 
 class SchemaRules(AnswerRules):

@@ -108,7 +108,7 @@ class ToolCallScanner:
             return True
         self._searched = max(self._searched, len(self._held) - len(_END) + 1)
         if problem or final:
-            self._salvage(segments, problem or "it has no end")
+            self._salvage(segments, problem or "it is not closed")
             return True
         part = self._partial.read(self._held)
         if part is not None:

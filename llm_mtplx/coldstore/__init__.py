@@ -1,4 +1,4 @@
-"""The SSD store of sessions: knows keys, bytes and memoryviews. Imports no MLX and no llm."""
+"""The store of sessions on disk: keys, files, index and limits. Imports no MLX and no llm."""
 
 from .entries import CheckpointRole, Entry
 from .format import Header, SectionInfo

@@ -49,7 +49,7 @@ def unpack(section: SectionInfo, stored: memoryview, views: Sequence[memoryview]
     half = section.nbytes // 2
     high = decompressed(stored[half:], half)
     if len(high) != half:
-        raise BadFile("a packed section has another length than its shape")
+        raise BadFile("the length of a packed section does not match its shape")
     planes = np.frombuffer(stored[:half], np.uint8), np.frombuffer(high, np.uint8)
     start = 0
     for view in views:  # of any length, odd ones included
@@ -64,7 +64,7 @@ def decompressed(frame: Buffer, most: int) -> bytes:
     try:
         # As many bytes as a frame says are made room for: a damaged one may say any number.
         if not 0 <= zstandard.frame_content_size(frame) <= most:
-            raise BadFile("a frame claims a size that it cannot have")
+            raise BadFile("a frame claims an impossible size")
         return bytes(zstandard.ZstdDecompressor().decompress(frame, max_output_size=most))
     except zstandard.ZstdError as error:
         raise BadFile(f"a frame cannot be unpacked: {error}") from None

@@ -50,7 +50,7 @@ def read_entry(handle: int, key: bytes) -> Entry:
     except ValidationError:
         raise BadFile("it is not an entry") from None
     if entry.key != key:
-        raise BadFile("it belongs under another name")
+        raise BadFile("its name does not match its content")
     return entry
 
 

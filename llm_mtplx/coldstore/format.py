@@ -141,7 +141,7 @@ def head_bytes(preamble: bytes) -> int:
         raise BadFile("it is shorter than a preamble")
     magic, version, length, _, _, _ = PREAMBLE.unpack_from(preamble)
     if magic != MAGIC:
-        raise BadFile("it does not begin as a store file does")
+        raise BadFile("it does not start with the magic bytes of a store file")
     if version != FORMAT:
         raise BadFile(f"its format is {version}, not {FORMAT}")
     if length > MAX_HEADER_BYTES:
@@ -162,10 +162,10 @@ def decode_head(data: bytes, file_bytes: int) -> Head:
     try:
         header = Header.model_validate_json(text)
     except ValidationError as error:
-        raise BadFile(f"its header is not one: {error.error_count()} errors") from None
+        raise BadFile(f"its header is invalid: {error.error_count()} errors") from None
     _check_header(header)
     if not body == header.stored_bytes == file_bytes - end:
-        raise BadFile(f"it has {file_bytes:,} bytes where its header says {end + body:,}")
+        raise BadFile(f"it has {file_bytes:,} bytes but its header says {end + body:,}")
     return Head(header, data[:CHECKED] + text, end, checksum)
 
 
@@ -174,11 +174,11 @@ def _check_header(header: Header) -> None:
         raise BadFile("a section has an unknown dtype")
     packed = [section for section in header.sections if section.packed is not None]
     if (packed and header.codec == "raw") or any(s.dtype not in PACKED_DTYPES for s in packed):
-        raise BadFile("a section is packed that cannot be")
+        raise BadFile("a section is packed but must not be")
     length = header.end - header.start
     whole = length == BLOCK if header.kind == "block" else 0 <= length < BLOCK
     if header.start % BLOCK or not whole or len(header.ids) != length:
-        raise BadFile(f"a {header.kind} cannot reach from {header.start} to {header.end}")
+        raise BadFile(f"a {header.kind} cannot span {header.start} to {header.end}")
     try:
         ids = keys.pack_ids(header.ids)
     except OverflowError:

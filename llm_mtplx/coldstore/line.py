@@ -66,12 +66,12 @@ def drop(manifest: Manifest, blobs: Blobs, bad: BadPart) -> bool:
         manifest.drop(bad.kind, bad.key)
     except StoreError as error:
         dropped = False
-        log.info("the row of a bad file stays: %s", error)
+        log.info("the index row of a damaged file could not be removed: %s", error)
     if bad.reason != "file_gone":
         try:
             blobs.unlink(bad.kind, bad.key, bad.inode)
         except OSError as error:
-            log.info("a bad file stays: %s", error)  # the next write replaces it
+            log.info("a damaged file could not be removed: %s", error)  # the next write replaces it
     return dropped
 
 
@@ -121,7 +121,7 @@ def _read_header(blobs: Blobs, kind: FileKind, key: bytes) -> Header:
     try:
         header = read_head(handle).header
         if (header.kind, header.key) != (kind, key.hex()):
-            raise BadFile("it belongs under another name")
+            raise BadFile("its name does not match its content")
         return header
     except BadFile as error:
         raise FileRefused(error, os.fstat(handle).st_ino) from error

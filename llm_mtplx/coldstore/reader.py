@@ -137,7 +137,7 @@ def check_wanted(header: Header, wanted: Wanted) -> None:
     said = (header.kind, header.key, header.parent, header.start, header.end)
     asked = (wanted.kind, wanted.key.hex(), wanted.parent.hex(), wanted.start, wanted.end)
     if said != asked:
-        raise BadFile("it holds something else than its name says")
+        raise BadFile("its name does not match its content")
     if pack_ids(header.ids) != wanted.ids:
         raise BadFile("its token ids differ")
 
@@ -174,7 +174,7 @@ def _read_exactly(handle: int, views: Sequence[memoryview], at: int) -> None:
     while left:
         got = os.preadv(handle, left, at)
         if got == 0:
-            raise BadFile("it ends early")
+            raise BadFile("it is truncated")
         at += got
         while left and got >= left[0].nbytes:
             got -= left.pop(0).nbytes

@@ -178,7 +178,7 @@ class StoreRoot:
             return
         ours = (*AREAS, TAG)
         if not all(name in ours or name.startswith(f".{MARKER}-") for name in names):
-            raise StoreError("not_a_store", f"{self.path} has no {MARKER} file but other content")
+            raise StoreError("not_a_store", f"{self.path} has no {MARKER} file and is not empty")
 
     def _write_marker(self, root: int) -> None:
         temp = f".{MARKER}-{secrets.token_hex(8)}"

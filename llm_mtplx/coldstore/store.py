@@ -195,7 +195,7 @@ class ColdStore:
         read = read_ids(self._blobs, fingerprint, key)
         if isinstance(read, list):
             return read
-        log.info("%s: the ids of %s were not read", read.reason, checkpoint)
+        log.info("%s: the ids of %s could not be read", read.reason, checkpoint)
         self._unread[read.key] = read
         return read.reason
 
@@ -234,7 +234,7 @@ class ColdStore:
         Files, rows and their traces in the manifest go; what others need stays and is counted.
         """
         if (conversation is not None) + everything + (older_than is not None) != 1:
-            raise ValueError("say one of conversation, everything, older_than")
+            raise ValueError("specify one of conversation, everything or older_than")
         self._mine()
         self._writer.flush(self._limits.write_busy_s)
         manifest = Manifest(self._root, self._limits.write_busy_s)
@@ -380,7 +380,7 @@ class ColdStore:
             dropped = self._manifest.heal()
             log.info("dropped %d rows of the index that were damaged", dropped)
         except StoreError as error:
-            log.info("damaged rows of the index stay: %s", error)
+            log.info("damaged rows of the index could not be removed: %s", error)
         return True
 
     def _refuse(self, failure: Failure) -> None:

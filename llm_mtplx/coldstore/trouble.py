@@ -35,9 +35,11 @@ class Trouble:
         if reason in NEEDS_THE_USER:
             if self._first(reason):
                 self._first("not saved")
-                log.warning("nothing is kept on disk now, answers go on: %s", words(error))
+                log.warning(
+                    "nothing is being saved to disk; answers are not affected: %s", words(error)
+                )
         elif self._first("not saved"):
-            log.warning("a turn was not kept on disk, answers go on: %s", words(error))
+            log.warning("a turn was not saved to disk; answers are not affected: %s", words(error))
 
     def _first(self, line: str) -> bool:
         with self._guard:

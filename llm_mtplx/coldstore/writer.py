@@ -107,10 +107,10 @@ class Writer:
         nbytes = sum(file.nbytes for file in job.files)
         with self._changed:
             if self._closed:
-                return self._refuse(job, "closed", StoreError("closed", "the process is ending"))
+                return self._refuse(job, "closed", StoreError("closed", "the process is exiting"))
             # A single save larger than the whole queue must still get through.
             if nbytes and self.pending_bytes and self.pending_bytes + nbytes > self._backlog_bytes:
-                detail = f"{self.pending_bytes:,} bytes wait to be written already"
+                detail = f"{self.pending_bytes:,} bytes are already waiting to be written"
                 return self._refuse(job, "backlog_full", StoreError("backlog_full", detail))
             error = self._start()
             if error is not None:
@@ -332,7 +332,7 @@ class Writer:
         try:
             clear_dead_writers(self._root, self._blobs, self._manifest)
         except Exception as error:  # a thread that ends here would leave later saves unwritten
-            self._trouble.warn("files of processes that were killed were not removed", error)
+            self._trouble.warn("files left by killed processes could not be removed", error)
 
     def _let_go(self) -> None:
         """Give the writer's lock back; what it announced is written or withdrawn."""
@@ -383,4 +383,4 @@ class Writer:
 
 
 def _out_of_time() -> StoreError:
-    return StoreError("closed", "the time for it at the end of the process was over")
+    return StoreError("closed", "the time limit for saving at exit was reached")

@@ -1,4 +1,4 @@
-"""``llm mtplx ...``"""
+"""The `llm mtplx` commands, one file per group."""
 
 import importlib
 

@@ -16,14 +16,18 @@ def _memory(report: dict[str, Any]) -> list[str]:
     model, working_set = report["model"], report["memory_limits"]["gpu_working_set_bytes"]
     if not model["fits"]:
         return [
-            f"{model['id']} does not fit into this machine's memory. "
-            "'llm mtplx models --recommended' lists what does."
+            (
+                f"{model['id']} does not fit into this machine's memory. 'llm mtplx models "
+                "--recommended' lists models that do."
+            )
         ]
     if working_set and model["envelope_bytes"] > working_set and report["backend"] == "metal":
         return [
-            "macOS lets the GPU use less memory than the plan gives the model; a long context may "
-            "get slow. Allow more until the next start with: "
-            f"sudo sysctl iogpu.wired_limit_mb={model['envelope_bytes'] // MIB}"
+            (
+                "macOS allows the GPU less memory than is planned for this model, so a long "
+                "context may be slow. Raise the limit until the next restart with: sudo "
+                f"sysctl iogpu.wired_limit_mb={model['envelope_bytes'] // MIB}"
+            )
         ]
     return []
 
@@ -32,14 +36,14 @@ def _backend(report: dict[str, Any]) -> list[str]:
     lines = []
     if report["backend"] == "cpu" and report["blas"] == "the mlx wheel's own":
         lines.append(
-            "MLX multiplies float32 matrices with the slow BLAS of its wheel. Install OpenBLAS "
-            "and llm uses it: apt install libopenblas0-pthread (Debian, Ubuntu), dnf install "
-            "openblas-threads (Fedora), pacman -S openblas (Arch)."
+            "MLX uses the slow BLAS of its wheel for float32. Install OpenBLAS and llm "
+            "will use it: apt install libopenblas0-pthread (Debian, Ubuntu), dnf "
+            "install openblas-threads (Fedora), pacman -S openblas (Arch)."
         )
     cuda = next((name for name in CUDA_BUILDS if _installed(name)), None)
     if report["backend"] == "cpu" and cuda is not None:
         lines.append(
-            "MLX's CPU build has taken the place of its CUDA build. Bring it back with: "
+            "MLX's CPU build has replaced its CUDA build. Restore the CUDA build with: "
             f"python -m pip install --force-reinstall --no-deps {cuda}=={version(cuda)}"
         )
     return lines
@@ -50,15 +54,20 @@ def _store(store: dict[str, Any]) -> list[str]:
         return []
     if not store["restorable"]:
         return [
-            f"What was kept on disk cannot be used now ({store['last_miss_reason']}): prompts are "
-            "read again. If that stays so, move the folder that 'llm mtplx status' names away."
+            (
+                f"The state on disk cannot be used now ({store['last_miss_reason']}), so "
+                "prompts are processed from scratch. If this persists, move away the folder "
+                "that 'llm mtplx status' shows."
+            )
         ]
     if store["skips_writes"] == "low_disk":
-        return ["The disk is nearly full, so nothing more is kept. Free some of it."]
+        return ["The disk is nearly full, so nothing more is saved. Free some space."]
     if store["skips_writes"] == "write_budget":
         return [
-            "As much was written in the last hour as is allowed, so nothing more is kept for now. "
-            "LLM_MTPLX_WRITE_BUDGET_PER_HOUR allows more."
+            (
+                "The hourly write budget is used up, so nothing more is saved for now. "
+                "Raise it with LLM_MTPLX_WRITE_BUDGET_PER_HOUR."
+            )
         ]
     return []
 
@@ -66,7 +75,9 @@ def _store(store: dict[str, Any]) -> list[str]:
 def _depth(model: dict[str, Any]) -> list[str]:
     if not model["head"] or model["tuned_depth"] is not None:
         return []
-    return [f"'llm mtplx tune {model['id']}' measures how deep to draft with it on this machine."]
+    return [
+        f"'llm mtplx tune {model['id']}' measures the cost of each draft depth on this machine."
+    ]
 
 
 def _installed(distribution: str) -> bool:

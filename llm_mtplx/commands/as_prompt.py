@@ -53,7 +53,7 @@ def request_of(
     def noting_model(name: str, *args: Any, **kwargs: Any) -> llm.Model:
         model = find(name, *args, **kwargs)
         if not isinstance(model, MtplxModel):
-            raise MtplxError(f"{model.model_id} is not a model of llm-mtplx; name one with -m.")
+            raise MtplxError(f"{model.model_id} is not an llm-mtplx model; choose one with -m.")
         return _Noting(model.entry, asked, beginning)
 
     # The command offers no other way to give it a model; this process runs nothing else.

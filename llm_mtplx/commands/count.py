@@ -32,9 +32,9 @@ from .as_prompt import continuations, piped, request_of, takes
 def count(json_: bool, **arguments: Any) -> None:
     """Count the tokens of a prompt
 
-    Takes the arguments of 'llm prompt' and counts everything the model would read: history, system
-    prompt, tools, the template's own tokens. Without a prompt it counts what 'llm mtplx warm' would
-    keep: the system prompt and the tools.
+    Takes the arguments of 'llm prompt' and counts everything the model would process: history,
+    system prompt, tools and the chat template's own tokens. Without a prompt it counts what
+    'llm mtplx warm' would save: the system prompt and the tools.
     """
     from ..engine.count import count_beginning, count_tokens
 

@@ -29,16 +29,18 @@ QUESTION = "What is the capital of France?"
 
 
 @click.command()
-@click.option("verify_", "--verify", is_flag=True, help="Compare answers cold, warm and plain")
-@click.option("model", "-m", "--model", default=DEMO_ID, help="The model to tell of and to verify")
+@click.option(
+    "verify_", "--verify", is_flag=True, help="Compare cold, restored and undrafted answers"
+)
+@click.option("model", "-m", "--model", default=DEMO_ID, help="Model to report on and verify")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def doctor(verify_: bool, model: str, json_: bool) -> None:
     """Check this installation, and that the demo model answers
 
-    Reports versions, backend, memory, limits and the store. With --verify: one question to MODEL,
-    answered cold, continued from RAM and from SSD, and without drafts. The ids are compared; where
-    they differ, the gap between the two likeliest tokens tells a near-tie, which rounding may
-    decide, from a fault.
+    Reports versions, backend, memory, limits and the store. With --verify, MODEL answers one
+    question from scratch, continued from RAM and from disk, and without drafts, and the token ids
+    are compared. Where they differ, the gap between the two most likely tokens distinguishes a
+    near-tie, which rounding can decide, from a fault.
     """
     from ..engine.engine import shared_engine
 
@@ -69,8 +71,9 @@ def doctor(verify_: bool, model: str, json_: bool) -> None:
         raise MtplxError(report["demo"]["problem"])
     if verified is not None and not verified.holds:
         raise MtplxError(
-            f"{model} does not answer the same from a restored state. Please report this with "
-            "the output of 'llm mtplx doctor --verify --json'; until then use '-o cache off'."
+            f"{model} gives a different answer from a restored state. Please report this "
+            "with the output of 'llm mtplx doctor --verify --json'; until it is fixed, "
+            "use '-o cache off'."
         )
 
 
@@ -157,7 +160,7 @@ def _print(report: dict[str, Any]) -> None:
     _line("store", _store_words(report["store"]))
     engine = report["engine"]
     loaded = ", ".join(engine["models"]) or "nothing yet" if engine else ""
-    _line("engine", f"process {engine['pid']}; loaded: {loaded}" if engine else "none is resident")
+    _line("engine", f"process {engine['pid']}; loaded: {loaded}" if engine else "not running")
     for line in report["advice"]:
         _line("advice", line)
     demo = report["demo"]
@@ -174,18 +177,20 @@ def _print(report: dict[str, Any]) -> None:
 
 def _print_model(model: dict[str, Any]) -> None:
     depth = model["tuned_depth"]
-    drafts = "not tuned here" if depth is None else f"tuned: draft {depth}"
+    drafts = "not tuned" if depth is None else f"tuned: draft {depth}"
     if model["adaptive"]:
-        drafts = "tuned: drafts by what rounds cost"
+        drafts = "tuned: draft depth follows measured costs"
     _line(
         "model",
-        f"{model['id']}: weights {size(model['weights_bytes'])} of {size(model['envelope_bytes'])} "
-        f"it may use; {drafts if model['head'] else 'no MTP head'}",
+        f"{model['id']}: weights {size(model['weights_bytes'])} of "
+        f"{size(model['envelope_bytes'])} available; "
+        f"{drafts if model['head'] else 'no MTP head'}",
     )
     _line(
         "",
-        f"context window {model['context_window']:,} tokens; in RAM {model['sessions']} sessions, "
-        f"{size(model['sessions_bytes'])}, one {size(model['session_bytes'])} at most",
+        f"context window {model['context_window']:,} tokens; RAM for {model['sessions']} "
+        f"sessions: {size(model['sessions_bytes'])}, at most "
+        f"{size(model['session_bytes'])} each",
     )
 
 
@@ -195,12 +200,12 @@ def _store_words(store: dict[str, Any]) -> str:
     if not store["restorable"]:
         return f"cannot be used now: {store['last_miss_reason']}"
     if store["last_miss_reason"] == "store_absent":
-        return "nothing has been kept yet"
+        return "nothing saved yet"
     words = (
         f"{size(store['physical_bytes'])} of {size(store['effective_max_bytes'])}; disk "
         f"{store['disk_state']}, {size(store['disk_free_bytes'])} free"
     )
-    return f"{words}; nothing is written now: {why}" if (why := store["skips_writes"]) else words
+    return f"{words}; not writing now: {why}" if (why := store["skips_writes"]) else words
 
 
 def _line(name: str, text: str) -> None:
@@ -213,10 +218,13 @@ def _print_verified(verified: dict[str, Any]) -> None:
     for way in verified["ways"]:
         said = "equal to the cold answer"
         if way["first_difference"] is not None:
-            said = f"parts at token {way['first_difference']}, top-2 gap {way['gap']:.1e}"
+            said = f"differs from token {way['first_difference']} on, top-2 gap {way['gap']:.1e}"
         restored = f"{way['restored']} restored, " if way["restored"] else ""
         _line("", f"{way['name']}: {restored}{said}")
-    rows = "are those of one by one, bit for bit"
+    rows = "equal those of single rows, bit for bit"
     if not verified["rows_equal"]:
-        rows = f"differ from one by one by {verified['rows_difference']:.1e} of the largest logit"
+        rows = (
+            f"differ from those of single rows by {verified['rows_difference']:.1e} of the "
+            "largest logit"
+        )
     _line("", f"logits of several rows at once {rows}")

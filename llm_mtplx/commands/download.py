@@ -17,10 +17,12 @@ REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 
 @click.command()
 @click.argument("model")
-@click.option("aliases", "-a", "--alias", multiple=True, help="A short name for the model")
-@click.option("--revision", help="A branch, tag or commit; default: main")
-@click.option("--dry-run", is_flag=True, help="Say what would be fetched and whether it fits")
-@click.option("--force", is_flag=True, help="Fetch a model that does not fit into memory")
+@click.option("aliases", "-a", "--alias", multiple=True, help="Short name for the model")
+@click.option("--revision", help="Branch, tag or commit; default: main")
+@click.option("--dry-run", is_flag=True, help="Show what would be downloaded and whether it fits")
+@click.option(
+    "--force", is_flag=True, help="Download the model even if it does not fit into memory"
+)
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def download(
     model: str,
@@ -34,15 +36,15 @@ def download(
 
     MODEL is a name from 'llm mtplx models' or an owner/name on Hugging Face. It is saved in the
     Hugging Face cache. Interrupted downloads resume where they stopped, and every file is verified
-    against the hub's hash. HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT
-    and HF_HUB_OFFLINE mean what they always mean.
+    against the hub's hash. HF_TOKEN, HF_HOME, HF_HUB_CACHE, HF_ENDPOINT and HF_HUB_OFFLINE work as
+    in other Hugging Face tools.
     """
     from ..catalog.fetch import fetch
     from ..catalog.hub import Hub, is_offline
     from ..catalog.preflight import preflight
 
     if revision is not None and not REVISION.fullmatch(revision):
-        raise click.UsageError(f"{revision!r} is no revision.")
+        raise click.UsageError(f"{revision!r} is not a valid revision.")
     entry = _entry(model, aliases, revision)
     repo = entry.repos()[0]
     here = _whole(entry)
@@ -53,7 +55,7 @@ def download(
         click.echo(
             json.dumps(report, indent=2)
             if json_
-            else f"{entry.model_id} is on this machine already: {here}\n{try_it(entry)}"
+            else f"{entry.model_id} is already on this machine: {here}\n{try_it(entry)}"
         )
         return
     check_addable(entry)
@@ -70,7 +72,7 @@ def download(
     if json_:
         click.echo(json.dumps(report, indent=2))
     elif not dry_run:
-        click.echo(f"{entry.model_id} is here: {report['path']}\n{try_it(entry)}")
+        click.echo(f"{entry.model_id} is ready: {report['path']}\n{try_it(entry)}")
 
 
 def _entry(model: str, aliases: tuple[str, ...], revision: str | None) -> Entry:
@@ -78,7 +80,7 @@ def _entry(model: str, aliases: tuple[str, ...], revision: str | None) -> Entry:
     known_entry = find_entry(model)
     if known_entry is not None:
         if known_entry.folder is not None:
-            raise MtplxError(f"{model} is a folder on this machine: there is nothing to download.")
+            raise MtplxError(f"{model} is a folder on this machine; there is nothing to download.")
         return known_entry._replace(
             repo=known_entry.repos()[0],
             aliases=tuple(dict.fromkeys((*known_entry.aliases, *aliases))),
@@ -86,8 +88,8 @@ def _entry(model: str, aliases: tuple[str, ...], revision: str | None) -> Entry:
         )
     if not is_repo(model):
         raise MtplxError(
-            f"{model!r} is no model of the catalog ('llm mtplx models' lists them) and not "
-            "owner/name on Hugging Face."
+            f"{model!r} is neither a catalog model ('llm mtplx models' lists them) nor "
+            "an owner/name on Hugging Face."
         )
     return Entry(model_id_of(model), None, aliases, model, revision or "main")
 

@@ -14,13 +14,13 @@ from .status import size
 
 DAY_S = 86_400
 WORDS = {
-    "orphan_files": "files that no index entry names",
+    "orphan_files": "files without an index entry",
     "temporary_files": "files of interrupted writes",
     "set_aside_manifests": "unreadable indexes that were replaced",
     "rows_without_file": "index entries without a file",
     "dead_writers": "locks of processes that ended",
     "entries_without_state": "conversation entries without a state",
-    "unreachable_blocks": "blocks that no state needs",
+    "unreachable_blocks": "blocks that no state uses",
     "superseded_states": "states with two successors",
     "evicted_states": "states of the least recently used conversations",
     "other_versions": "stores of other versions, unused for 30 days",
@@ -35,24 +35,29 @@ def _to_bytes(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 
 
 @click.command()
-@click.option("apply_", "--apply", is_flag=True, help="Remove it; without this nothing is removed")
+@click.option(
+    "apply_",
+    "--apply",
+    is_flag=True,
+    help="Delete the listed files; without this, nothing is deleted",
+)
 @click.option(
     "dir_",
     "--dir",
     type=click.Path(path_type=Path),
-    help="The store, or the cache directory it is in",
+    help="The store, or the cache directory that contains it",
 )
 @click.option(
     "--older-than",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="Also conversations unused for so long",
+    help="Also conversations not used for this many days",
 )
 @click.option(
     "--max-size",
     callback=_to_bytes,
     metavar="SIZE",
-    help="Also the least recently used conversations above this, as 24G",
+    help="Also the least recently used conversations above this size, e.g. 24G",
 )
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def gc(
@@ -60,11 +65,11 @@ def gc(
 ) -> None:
     """List unused cache files; --apply deletes them
 
-    Safe to run while other processes use the cache. What was written or used in the last ten
-    minutes stays. Nothing outside a directory with the store's own marker is ever touched.
+    Safe to run while other processes use the cache. Files written or used in the last ten minutes
+    are kept. Nothing outside a directory with the store's own marker is ever touched.
 
-    Exit codes: 0 shown or removed, or nothing is stored; 1 the directory is not a store, cannot be
-    used now, or something could not be removed; 2 wrong usage.
+    Exit codes: 0 listed or deleted, or the store is empty; 1 the directory is not a store, cannot
+    be used now, or something could not be deleted; 2 usage error.
     """
     root = store_root(cache_dir() if dir_ is None else dir_)
     collector = Collector(root, store_limits())
@@ -73,7 +78,7 @@ def gc(
         done = collector.apply(plan) if apply_ else None
     except StoreError as error:
         if error.reason == "store_absent" and dir_ is None:
-            click.echo(json.dumps({"dir": str(root.path)}) if json_ else "Nothing is stored.")
+            click.echo(json.dumps({"dir": str(root.path)}) if json_ else "The store is empty.")
             return
         raise MtplxError(_refusal(error, root.path)) from None
     finally:
@@ -84,7 +89,7 @@ def gc(
     else:
         _print(plan, done)
     if done is not None and done.failed:
-        raise MtplxError(f"{done.failed} files could not be removed: {done.error}")
+        raise MtplxError(f"{done.failed} files could not be deleted: {done.error}")
 
 
 def _print(plan: GcPlan, done: Removed | None) -> None:
@@ -101,25 +106,25 @@ def _print(plan: GcPlan, done: Removed | None) -> None:
     if plan.pending_writes:
         click.echo(f"{plan.pending_writes} files are being written now.")
     if seen.unknown:
-        click.echo(f"{seen.unknown} files are not the store's; they are left alone.")
+        click.echo(f"{seen.unknown} files do not belong to the store and are left alone.")
     if seen.unfiled and done is None:
-        click.echo(f"{len(seen.unfiled)} files of entries are gone; --apply writes them again.")
+        click.echo(f"{len(seen.unfiled)} entry files are missing; --apply writes them again.")
     for kind, (count, nbytes) in plan.goes().items():
         if count:
             click.echo(f"{count:>9,}  {size(nbytes):>9}  {WORDS[kind]}")
     if not any(count for count, _ in plan.goes().values()):
-        click.echo("There is no garbage.")
+        click.echo("There are no unused files.")
     elif done is None:
         click.echo(f"'llm mtplx gc --apply' would free {size(plan.nbytes)}.")
     if done is not None:
-        click.echo(f"Removed {done.files:,} files, {size(done.nbytes)}.")
+        click.echo(f"Deleted {done.files:,} files, {size(done.nbytes)}.")
         if done.rewritten:
-            click.echo(f"Wrote {done.rewritten} files of entries again.")
+            click.echo(f"Wrote {done.rewritten} entry files again.")
         if done.kept:
-            click.echo(f"{done.kept} came into use meanwhile and stay.")
+            click.echo(f"{done.kept} came into use in the meantime and were kept.")
 
 
 def _refusal(error: StoreError, path: Path) -> str:
     if error.reason == "store_absent":
-        return f"{path} is not a store of llm-mtplx: nothing was touched."
+        return f"{path} is not an llm-mtplx store; nothing was touched."
     return f"Nothing was touched in {path}. {error}"

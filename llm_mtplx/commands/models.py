@@ -30,7 +30,9 @@ TITLES = {
 
 
 @click.command()
-@click.option("only_best", "--recommended", is_flag=True, help="Only what suits this machine")
+@click.option(
+    "only_best", "--recommended", is_flag=True, help="Show only models that suit this machine"
+)
 @click.option("path_", "--path", is_flag=True, help="Print where added models are registered")
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def models(only_best: bool, path_: bool, json_: bool) -> None:
@@ -51,7 +53,7 @@ def models(only_best: bool, path_: bool, json_: bool) -> None:
         click.echo(json.dumps(described, indent=2))
         return
     if not described:
-        click.echo("No model of the catalog suits this machine.")
+        click.echo("No model in the catalog suits this machine.")
     for state in TITLES if not only_best else ("",):
         group = [model for model in described if state in ("", model["state"])]
         if group and state:
@@ -136,21 +138,17 @@ def head_words(head: bool) -> str:
 
 def try_it(entry: Entry) -> str:
     name = (*entry.aliases, entry.model_id)[0]
-    return (
-        f"Try: llm -m {name} 'Hello'\n"
-        f"To make it the model llm asks by default: llm models default {name}"
-    )
+    return f"Try: llm -m {name} 'Hello'\nTo make it llm's default model: llm models default {name}"
 
 
 @click.command()
 @click.argument("model")
-@click.option("aliases", "-a", "--alias", multiple=True, help="A short name for the model")
+@click.option("aliases", "-a", "--alias", multiple=True, help="Short name for the model")
 def add(model: str, aliases: tuple[str, ...]) -> None:
     """Register a model that is already on this machine
 
-    MODEL is a folder, or an owner/name that is looked for in the Hugging Face cache and in the
-    folders of LM Studio and MTPLX. Nothing is downloaded, and code that comes with a model is never
-    run.
+    MODEL is a folder, or an owner/name to find in the Hugging Face cache or in the folders of LM
+    Studio and MTPLX. Nothing is downloaded, and code shipped with a model is never run.
     """
     from ..catalog.folder import inspect
 
@@ -167,13 +165,13 @@ def _to_add(model: str, aliases: tuple[str, ...]) -> Entry:
     if not is_repo(model):
         what = "is a file, not a model folder" if folder.exists() else "does not exist"
         raise MtplxError(
-            f"{folder} {what}. Check the path, or give owner/name of a model on this machine; "
-            "'llm mtplx models' lists them."
+            f"{folder} {what}. Check the path, or specify the owner/name of a model on "
+            "this machine; 'llm mtplx models' lists them."
         )
     if places.find(model) is None:
         raise MtplxError(
             f"There is no folder {model}, and the model {model} is not on this machine. "
-            f"To fetch it from Hugging Face: llm mtplx download {model}"
+            f"To download it from Hugging Face: llm mtplx download {model}"
         )
     return Entry(model_id_of(model), None, aliases, model)
 
@@ -187,7 +185,7 @@ def remove(model: str) -> None:
     entry = find_entry(model)
     if entry is not None and entry.folder is None and entry.repo is None:
         raise MtplxError(
-            f"{model} is in the catalog and stays there. Its files, if they are here, are in "
-            f"{places.hub_cache()}."
+            f"{model} is in the catalog and cannot be removed. Its files, if downloaded, "
+            f"are in {places.hub_cache()}."
         )
     click.echo(f"Removed {remove_entry(model)}. Its files were not touched.")

@@ -26,45 +26,56 @@ def _seconds(ctx: click.Context, option: click.Parameter, value: str) -> float:
 
 @click.command()
 @click.option(
-    "--host", default="127.0.0.1", help="Where to listen; others need an API key", show_default=True
+    "--host",
+    default="127.0.0.1",
+    help="Address to listen on; any other than the default requires an API key",
+    show_default=True,
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True)
+@click.option("--http/--no-http", default=True, help="Serve API clients as well as llm")
+@click.option("--require-key", is_flag=True, help="Require the API key from local clients, too")
 @click.option(
-    "--http/--no-http", default=True, help="Whether other programs are served, or llm alone"
-)
-@click.option("--require-key", is_flag=True, help="Ask for the API key on this machine, too")
-@click.option(
-    "hosts", "--allow-host", multiple=True, help="A name by which clients may call this machine"
+    "hosts",
+    "--allow-host",
+    multiple=True,
+    help="Another host name that clients may use for this machine",
 )
 @click.option(
     "--max-waiting",
     type=click.IntRange(min=1),
     default=64,
-    help="Requests that may wait",
+    help="Maximum number of queued requests",
+    show_default=True,
+)
+@click.option(
+    "--parallel",
+    type=click.IntRange(1, 64),
+    default=4,
+    help="Requests that are answered at once, as far as memory allows",
     show_default=True,
 )
 @click.option(
     "--timeout",
     callback=_seconds,
     default="0",
-    help="What an answer to a program may take, its waiting included; 0 for any time",
+    help="Time limit per API response, including time in the queue (0: none)",
     show_default=True,
 )
 @click.option(
     "--unload-after",
     callback=_seconds,
     default="1h",
-    help="Unload models unused for so long; 0 never does",
+    help="Unload models not used for this long (0: never)",
     show_default=True,
 )
 @click.option(
     "--keep-alive",
     callback=_seconds,
     default="0",
-    help="End when nothing was asked for so long; 0 never does",
+    help="Exit after this long without requests (0: never)",
     show_default=True,
 )
-@click.option("--detach", is_flag=True, help="Stay in the background")
+@click.option("--detach", is_flag=True, help="Run in the background")
 @click.option(
     "--print-service",
     type=click.Choice(["launchd", "systemd"]),
@@ -79,6 +90,7 @@ def serve(
     require_key: bool,
     hosts: tuple[str, ...],
     max_waiting: int,
+    parallel: int,
     timeout: float,
     unload_after: float,
     keep_alive: float,
@@ -87,15 +99,13 @@ def serve(
 ) -> None:
     """Keep models loaded for llm, and serve API clients
 
-    Clients speak OpenAI's or Anthropic's API. llm finds the engine by itself and loads no model
-    while it runs.
+    Clients use the OpenAI or the Anthropic API. llm finds a running engine automatically and then
+    loads no model itself.
     """
     if http and (find_spec("starlette") is None or find_spec("uvicorn") is None):
         if ctx.get_parameter_source("http") is not ParameterSource.DEFAULT:
-            raise MtplxError("Serving other programs needs: llm install 'llm-mtplx[server]'")
-        click.echo(
-            "Serving llm alone; other programs need: llm install 'llm-mtplx[server]'", err=True
-        )
+            raise MtplxError("Serving API clients needs: llm install 'llm-mtplx[server]'")
+        click.echo("Serving llm only; API clients need: llm install 'llm-mtplx[server]'", err=True)
         http = False
     options = _options(ctx)
     if print_service:
@@ -116,7 +126,7 @@ def serve(
             _make_key(host, require_key)
         told = start_engine(options)
         where = f" and listens at {told['address']}" if told["address"] else ""
-        click.echo(f"The engine stays in the background{where}; its log is {log_path()}.")
+        click.echo(f"The engine runs in the background{where}; its log is {log_path()}.")
         return
     from ..attach.lifetime import reside
     from ..attach.server import Place
@@ -124,6 +134,7 @@ def serve(
 
     extra = address = None
     place = Place()
+    shared_engine().parallel = parallel
     try:
         if http:
             from ..server.run import Http
@@ -131,7 +142,8 @@ def serve(
             _make_key(host, require_key)
             served = Http(shared_engine(), host, port, require_key, hosts, max_waiting, timeout)
             extra, address = served.run, served.address
-        click.echo(f"Listening for llm{f' and at {address}' if address else ''}. Ctrl-C ends it.")
+        clients = f", and for API clients at {address}" if address else ""
+        click.echo(f"Listening for llm{clients}. Press Ctrl-C to stop.")
     except BaseException:
         place.close()
         raise
@@ -170,7 +182,7 @@ def _make_key(host: str, require_key: bool) -> None:
     if require_key or not is_loopback(host):
         made = make_key()
         if made:
-            click.echo(f"Your API key, shown this once: {made}", err=True)
+            click.echo(f"Your API key (shown only once): {made}", err=True)
 
 
 @click.command()
@@ -182,7 +194,7 @@ def stop() -> None:
 
     pid = holder(socket_path())
     if pid is None:
-        raise MtplxError("No engine is resident.")
+        raise MtplxError("No engine is running.")
     with contextlib.suppress(NoEngine):
         ask("stop")
     if not _ended(pid):
@@ -190,8 +202,8 @@ def stop() -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)
         if not _ended(pid):
-            raise MtplxError(f"The engine does not end. Its process is {pid}: kill -9 {pid}")
-    click.echo("The engine has ended.")
+            raise MtplxError(f"The engine does not stop. Kill its process with: kill -9 {pid}")
+    click.echo("The engine has stopped.")
 
 
 def _ended(pid: int) -> bool:

@@ -21,7 +21,7 @@ from .llmlog import Reuse, conversation_names, reuse, total
 def status(json_: bool) -> None:
     """Show the running engine and the prompt cache
 
-    The hit rate is the share of all prompt tokens in llm's log that were not read again.
+    The hit rate is the share of prompt tokens in llm's log that were restored from the cache.
     """
     engine = resident_engine()
     report = _open().report()
@@ -112,17 +112,17 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
         )
     if report.unnamed_states:
         click.echo(
-            f"{report.unnamed_states} states belong to no conversation: API clients that give no "
-            "name, and beginnings kept by 'llm mtplx warm'"
+            f"{report.unnamed_states} states without a conversation: from API clients "
+            "that send no conversation id, and from 'llm mtplx warm'"
         )
     elif not kept:
-        click.echo("No conversation is kept.")
+        click.echo("No conversation is saved.")
     if everything.turns:
         rate, reasons = percent(everything.hit_rate).strip(), everything.miss_reasons
         why = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common(3))
         click.echo(
             f"Hit rate {rate} of {everything.prompt_tokens:,} prompt tokens in "
-            f"{everything.turns:,} turns{f'; why not more: {why}' if why else ''}"
+            f"{everything.turns:,} turns{f'; reasons for misses: {why}' if why else ''}"
         )
     if report.reason is not None:
         return
@@ -132,7 +132,7 @@ def _print(report: Report, kept: list[dict[str, Any]], everything: Reuse) -> Non
         "the last hour"
     )
     if skipped := why_not_written(report):
-        click.echo(f"Nothing is written now: {skipped}. What is kept is still read.")
+        click.echo(f"Nothing is being written: {skipped}. Saved state is still used.")
 
 
 def printable(text: str) -> str:
@@ -141,37 +141,40 @@ def printable(text: str) -> str:
 
 
 def percent(share: float | None) -> str:
-    return "  - " if share is None else f"{share:4.0%}"
+    return " n/a" if share is None else f"{share:4.0%}"
 
 
 @click.command()
 @click.argument("conversation", required=False)
-@click.option("everything", "--all", is_flag=True, help="Forget every conversation")
+@click.option("everything", "--all", is_flag=True, help="Delete the state of every conversation")
 @click.option(
     "--older-than",
     type=click.FloatRange(min=0),
     metavar="DAYS",
-    help="Forget those unused for so long",
+    help="Delete the state of conversations not used for this many days",
 )
 def forget(conversation: str | None, everything: bool, older_than: float | None) -> None:
     """Delete the saved state of a conversation
 
-    CONVERSATION is an id of llm's log, which is not touched: the conversation can go on, its text
-    is processed again. A running engine drops its state, too.
+    CONVERSATION is an id from llm's log. The log is kept: the conversation can continue, and its
+    text is processed again. A running engine drops its state, too.
     """
     if (conversation is not None) + everything + (older_than is not None) != 1:
-        raise click.UsageError("Say one of CONVERSATION, --all, --older-than.")
+        raise click.UsageError("Specify one of CONVERSATION, --all or --older-than.")
     seconds = None if older_than is None else older_than * 86_400
     store, resident = _open(), _forget_in_ram(conversation, seconds or 0.0)
     if conversation is not None and not resident and not store.tips(conversation):
-        raise MtplxError(f"Nothing is kept of {conversation!r}. 'llm mtplx status' lists what is.")
+        raise MtplxError(
+            f"No state is saved for {conversation!r}. 'llm mtplx status' lists the saved "
+            "conversations."
+        )
     gone = store.forget(conversation, everything=everything, older_than=seconds)
     if gone.reason not in (None, "store_absent"):
-        raise MtplxError(f"Not everything could be removed: {gone.reason}. Try again later.")
+        raise MtplxError(f"Not everything could be deleted: {gone.reason}. Try again later.")
     click.echo(f"Forgot {gone.conversations} conversations, {size(gone.nbytes)}.")
     if gone.shared_blocks or gone.shared_checkpoints:
         click.echo(
-            f"{size(gone.shared_nbytes)} stay: other conversations begin with the same text."
+            f"{size(gone.shared_nbytes)} were kept: other conversations begin with the same text."
         )
 
 

@@ -19,20 +19,24 @@ if TYPE_CHECKING:
 def _depths(ctx: click.Context, param: click.Parameter, told: str) -> list[int]:
     asked, allowed = told.split(","), [str(depth) for depth in DEPTHS]
     if not set(asked) <= set(allowed):
-        raise click.BadParameter(f"{told!r}: give some of {','.join(allowed)}, with commas.")
+        raise click.BadParameter(
+            f"{told!r} is not valid; use a comma-separated list from {','.join(allowed)}."
+        )
     return [int(each) for each in asked]
 
 
 @click.command()
 @click.argument("model", default=DEMO_ID)
-@click.option("--tokens", type=click.IntRange(min=8), default=64, help="Tokens a prompt")
-@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Samples of each depth")
+@click.option(
+    "--tokens", type=click.IntRange(min=8), default=64, help="Tokens to generate per prompt"
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, help="Samples per depth")
 @click.option(
     "--depths",
     default=",".join(map(str, DEPTHS)),
     show_default=True,
     callback=_depths,
-    help="Depths to measure; plain decoding, 0, always is",
+    help="Depths to measure; 0 (no drafting) is always included",
 )
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 @click.option("--sample", "sampled", type=int, hidden=True)
@@ -44,12 +48,13 @@ def tune(
     json_: bool,
     sampled: int | None,
 ) -> None:
-    """Measure what rounds cost at every draft depth and save it
+    """Measure the cost of a round at each draft depth and save it
 
-    '-o draft auto' then drafts as deep as an answer's own drafts so far say pays at these costs, or
-    not at all. Without a record it learns the costs while it decodes. The record holds for this
-    model, machine and these versions. Every sample loads the model in a process of its own, and the
-    depths take turns. The best fixed depth is marked: the lowest within 3 % of the fastest.
+    With '-o draft auto', each answer adapts its draft depth to its acceptance rate and to these
+    costs, down to no drafts at all. Without a record, the costs are learned while decoding. The
+    record is valid for this model, this machine and these versions. Every sample loads the model in
+    a new process, and the depths take turns. The best fixed depth is marked: the lowest within 3 %
+    of the fastest.
     """
     from ..catalog.folder import inspect
 
@@ -69,7 +74,7 @@ def tune(
         click.echo(json.dumps(_report(entry.model_id, measured), indent=2))
     else:
         click.echo("\n".join(table(measured)))
-        click.echo("Saved: draft auto chooses round for round, by these costs.")
+        click.echo("Saved: '-o draft auto' now chooses the depth of each round by these costs.")
 
 
 def _sample(entry: Entry, depth: int, tokens: int) -> Sample:

@@ -26,18 +26,21 @@ from .as_prompt import continuations, piped, request_of, takes
 @click.command()
 @click.option("json_", "--json", is_flag=True, help="Print JSON")
 def warm(json_: bool, **arguments: Any) -> None:
-    """Process a shared beginning once and keep it on disk
+    """Process a shared prompt prefix once and save it to disk
 
-    Takes a system prompt, tools, a template or fragments, with the options of 'llm prompt'. Every
-    later prompt that begins with the same ones starts warm.
+    Takes a system prompt, tools, a template or fragments, with the options of 'llm prompt'. Later
+    prompts that begin with the same ones start from the saved state.
     """
     from ..engine.engine import shared_engine
     from ..limits import limits
 
     if limits().cache == "off":
-        raise MtplxError("LLM_MTPLX_CACHE is off: there is nowhere to keep anything.")
+        raise MtplxError("LLM_MTPLX_CACHE is off, so nothing can be saved.")
     if not is_logging():
-        raise MtplxError("Logging is off, and what llm does not log is not kept: 'llm logs on'.")
+        raise MtplxError(
+            "Logging is off, and prompts that llm does not log are not saved. Turn it on "
+            "with 'llm logs on'."
+        )
     marker = uuid.uuid4().hex
     entry, request = request_of({**arguments, "prompt": marker}, piped())
     done = shared_engine().warm(continuations(request, marker), notice)
@@ -51,9 +54,13 @@ def warm(json_: bool, **arguments: Any) -> None:
         }
         click.echo(json.dumps(report))
     elif not done.kept:
-        click.echo(f"Not kept: {done.tokens:,} tokens are read faster than their state is loaded.")
+        click.echo(
+            f"Not saved: processing {done.tokens:,} tokens is faster than loading their state."
+        )
     elif done.restored == done.tokens:
-        click.echo(f"{done.tokens:,} tokens were kept already in {cache_dir()}.")
+        click.echo(f"{done.tokens:,} tokens were already saved in {cache_dir()}.")
     else:
         read = done.tokens - done.restored
-        click.echo(f"Read {read:,} of {done.tokens:,} tokens; they are kept in {cache_dir()}.")
+        click.echo(
+            f"Processed {read:,} of {done.tokens:,} tokens; their state is saved in {cache_dir()}."
+        )

@@ -1,4 +1,4 @@
-"""The bundled demo model. `tools/demo_model` made it."""
+"""The bundled demo model, made by `tools/demo_model`."""
 
 from pathlib import Path
 

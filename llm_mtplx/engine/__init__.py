@@ -1,1 +1,1 @@
-"""One thread owns MLX; prompts come in as requests and go out as events."""
+"""The one thread that uses MLX: takes requests, emits events."""

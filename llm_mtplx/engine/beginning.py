@@ -1,4 +1,5 @@
-"""What prompts that begin alike have in common, in tokens. Needs the tokenizer, not MLX."""
+"""Positions in a prompt, and what prompts that begin alike have in common, in tokens. Needs the
+tokenizer, not MLX."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -8,6 +9,25 @@ from ..protocol import Request
 if TYPE_CHECKING:
     from ..catalog.families import Family
     from ..chat.tokenizer import ChatTokenizer
+
+
+def system_end(tokenizer: "ChatTokenizer", request: Request, text: str) -> int:
+    """Where the system prompt and the tools of a rendered prompt end, and what differs between
+    conversations begins; 0 where there are none."""
+    first_user = 0 if request.prompt else text.find("<|im_start|>user")
+    return len(tokenizer.encode(text[:first_user])) if first_user > 0 else 0
+
+
+def answer_header(
+    tokenizer: "ChatTokenizer", request: Request, text: str, prompt_tokens: int
+) -> int:
+    """Where the history ends, before anything of the generation prompt."""
+    if request.prompt:
+        return prompt_tokens
+    history = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
+    if not text.startswith(history):
+        return prompt_tokens
+    return prompt_tokens - len(tokenizer.encode(text[len(history) :]))
 
 
 def beginning_of(

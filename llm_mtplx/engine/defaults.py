@@ -9,6 +9,8 @@ from ..catalog.folder import ModelFolder
 from ..errors import PromptTooLong, RequestError
 from ..protocol import Request
 from ..speculative.adaptive import AdaptiveDepth
+from ..speculative.copying import Copying
+from ..speculative.depth import row_cost, verify_cost
 from ..speculative.distributions import Sampling
 from ..speculative.penalties import PenaltySettings
 from .counts import Counts
@@ -18,17 +20,21 @@ SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p")
 
 
 def resolve_drafts(model: LoadedModel, request: Request) -> Counts:
-    """How deep to draft: as asked, else as pays by what rounds cost here: measured by ``tune``, or
-    learned in this process."""
-    if model.head is None:
-        return Counts(0)
+    """How to draft: with the head alone as deep as asked, else with it and by copying, as pays by
+    what rounds cost here: measured by ``tune``, or learned in this process."""
     if request.depth is not None:
-        return Counts(request.depth)
+        return Counts(request.depth if model.head is not None else 0)
     if model.costs is not None:
-        return Counts(model.deepest, adaptive=AdaptiveDepth(model.costs))
+        rows = model.verify_costs or {2: 1 + row_cost(model.costs)}
+        adaptive = AdaptiveDepth(model.costs) if model.head is not None else None
+        copying = Copying(lambda count: verify_cost(count, rows))
+        return Counts(model.deepest, adaptive=adaptive, copying=copying)
     if model.pace is not None:
-        return Counts(model.deepest, adaptive=AdaptiveDepth(model.pace.costs), pace=model.pace)
-    return Counts(model.depth, model.break_even)
+        pace = model.pace
+        adaptive = AdaptiveDepth(pace.costs) if model.head is not None else None
+        copying = Copying(pace.verify_cost)
+        return Counts(model.deepest, adaptive=adaptive, pace=pace, copying=copying)
+    return Counts(model.depth if model.head is not None else 0, model.break_even)
 
 
 def sampling_defaults(folder: ModelFolder) -> dict[str, Any]:
@@ -91,8 +97,8 @@ def check_bias(model: LoadedModel, request: Request) -> None:
     for token, _ in request.logit_bias:
         if not 0 <= token < known:
             raise RequestError(
-                f"'logit_bias': {token} is no token of {request.model_id}; its tokens are 0 to "
-                f"{known - 1:,}."
+                f"'logit_bias': {token} is not a token of {request.model_id}; its tokens "
+                f"are 0 to {known - 1:,}."
             )
 
 
@@ -102,8 +108,8 @@ def resolve_room(model: LoadedModel, request: Request, prompt_tokens: int) -> in
     if left < 1:
         most = model.context_window - 1
         raise PromptTooLong(
-            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} takes at most {most:,}. "
-            "Shorten it, or start a new conversation.",
+            f"The prompt has {prompt_tokens:,} tokens; {request.model_id} accepts at "
+            f"most {most:,}. Shorten it, or start a new conversation.",
             prompt_tokens,
             most,
         )

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .ahead import Ahead
     from .load import LoadedModel
     from .loaded_models import Residents
+    from .scheduler import Scheduler
     from .turn import Turn
     from .warm import Warmed
 
@@ -36,17 +38,29 @@ logger = logging.getLogger(__name__)
 EXIT_WAIT_S = 3.0
 PATIENCE_S = 30.0  # where the answer is complete and only its state is not kept yet
 AHEAD = 16  # ended turns whose next ones may be read ahead
+PARALLEL = 4  # turns in progress at once
+
+
+@dataclass(frozen=True)
+class Task:
+    """Something to do on the engine's thread."""
+
+    run: Callable[[], object]
+    job: Job | None = None  # whose turn it begins
+    beside: bool = False  # whether it may run while turns are in progress
 
 
 class Engine:
-    """Runs tasks one after the other. MLX is imported and used on its thread only."""
+    """Runs turns side by side, and everything else while none is in progress. MLX is imported and
+    used on its thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, parallel: int = PARALLEL) -> None:
         self.pid = os.getpid()
         self.observer = Observer()
-        self._tasks: FairQueue[Callable[[], object]] = FairQueue()
+        self.parallel = parallel  # turns in progress at once, at most
+        self._tasks: FairQueue[Task] = FairQueue()
         self._jobs: set[Job] = set()  # neither begun nor given up
-        self._current: Job | None = None
+        self._begun: set[Job] = set()  # and not ended
         self._ahead: deque[Ahead] = deque(maxlen=AHEAD)
         self.stays = False  # whether this process is there for turns to come
         self._stopping = False  # whether it takes no more turns
@@ -88,12 +102,12 @@ class Engine:
     @property
     def idle(self) -> bool:
         """Whether nothing is done, asked for or to be read ahead."""
-        return self._current is None and not self._jobs and not self._ahead
+        return not (self._begun or self._jobs or self._ahead)
 
     @property
     def idle_s(self) -> float:
         """How long there has been nothing to do."""
-        if self._current is not None or self._jobs:
+        if self._begun or self._jobs:
             return 0.0
         return time.monotonic() - self.observer.last_turn
 
@@ -113,11 +127,13 @@ class Engine:
         """Drop sessions and models that nobody has used for long."""
 
         def task() -> None:
+            for turn in self._scheduler:
+                self._residents.used(turn.model.folder.path)
             self._residents.tidy(unload_after_s)
             self._publish()
 
         if "_residents" in self.__dict__:
-            self._put(task)
+            self._put(task, beside=True)
 
     def forget(self, conversation: str | None, older_than: float) -> "Future[None]":
         """Drop what RAM has of a conversation (None: of all) that has been unused for
@@ -136,27 +152,32 @@ class Engine:
         """Take no more turns; the readers of those that run and wait get an error now. What has
         been generated is kept."""
         self._stopping = True
-        for job in [*tuple(self._jobs), self._current]:
-            if job is not None:
-                job.stop()
+        for job in (*tuple(self._jobs), *tuple(self._begun)):
+            job.stop()
 
     def _submit(self, request: Request, sink: Callable[[Event], None], client: str = "") -> Job:
         if self._stopping:
-            raise Interrupted("The engine is stopping and takes no more requests. Ask again.")
+            raise Interrupted("The engine is stopping and accepts no more requests. Ask again.")
         job = Job(request, sink)
-        if self._current is not None:
+        if len(self._begun) >= self.parallel:
             sink(Progress("waiting"))
         self._jobs.add(job)
         if self._stopping:  # since the question above
             job.stop()
-        self._put(lambda: self._serve(job), client)
+        self._put(lambda: self._serve(job), client, job)
         self.observer.pace.waits(time.monotonic(), self.waiting)
         return job
 
-    def _put(self, task: Callable[[], object], client: str = "") -> None:
+    def _put(
+        self,
+        run: Callable[[], object],
+        client: str = "",
+        job: Job | None = None,
+        beside: bool = False,
+    ) -> None:
         if self._closed:
             raise EngineError("The engine has stopped because this process is ending.")
-        self._tasks.put(task, client)
+        self._tasks.put(Task(run, job, beside), client)
 
     def stream(self, request: Request) -> "EventStream":
         """Start a turn and read its events from another thread."""
@@ -185,11 +206,10 @@ class Engine:
         if self._closed or os.getpid() != self.pid:
             return
         self._closed = True
-        current = self._current
-        if current is not None:
-            current.cancel()
+        for job in tuple(self._begun):
+            job.cancel()
         began = time.monotonic()
-        self._tasks.put(self._park)
+        self._tasks.put(Task(self._park))
         self._parking.wait(EXIT_WAIT_S)
         store = self._store
         if store is not None:
@@ -203,60 +223,84 @@ class Engine:
     @property
     def _cut_off(self) -> bool:
         """Whether the process ends before what it waited for."""
-        return self._calls > 0 or self.observer.running is not None
+        return self._calls > 0 or bool(self.observer.running)
 
     def _park(self) -> None:
         if self._tasks.waiting():
-            self._tasks.put(self._park)  # their readers hear first that they do not begin
+            self._tasks.put(Task(self._park))  # their readers hear first that they do not begin
         else:
             self._parking.enter()
 
     def _run(self) -> None:
         preload()
         while True:
-            task = self._tasks.get(wait=self._closed or not self._ahead)
             try:
+                busy = self._turns_in_progress > 0
+                wait = not busy and (self._closed or not self._ahead)
+                task = self._tasks.get(wait, self._fits)
                 if task is not None:
-                    task()
+                    task.run()
+                elif busy:
+                    self._scheduler.step()
                 else:
                     self._read_ahead()
             except Exception as error:
                 # Turns and calls tell their own; what is left must not end this thread.
                 logger.warning("the engine's housekeeping failed: %r", error)
 
+    @property
+    def _turns_in_progress(self) -> int:
+        return len(self._scheduler) if "_scheduler" in self.__dict__ else 0
+
+    def _fits(self, task: Task) -> bool:
+        """Whether a task may begin now."""
+        turns = self._turns_in_progress
+        if not turns or task.beside:
+            return True
+        if task.job is None:
+            return False
+        # Loading another model may take the memory of one that is in use.
+        loaded = self._residents.is_current(task.job.request.folder)
+        return task.job.cancelled or (turns < self.parallel and loaded)
+
     def _serve(self, job: Job) -> None:
-        self._current = job
+        self._begun.add(job)
         self._jobs.discard(job)
         self.observer.pace.waits(time.monotonic(), self.waiting)
         if self._closed or job.cancelled:
             job.sink(Failed(EngineError("The answer was stopped before it began.")))
-        else:
-            self._answer(job)
-        self._current = None
-
-    def _answer(self, job: Job) -> None:
-        self.observer.begin(job.request)
-        turn = None
+            self._begun.discard(job)
+            return
+        number = self.observer.begin(job.request)
         try:
-            turn = self._turn(job)
-            event: Event = turn.run()
-        except MtplxError as error:
-            turn, event = None, Failed(error)
+            turn = self._turn(job, number)
         except Exception as error:
-            wrapped = EngineError(f"The engine failed: {type(error).__name__}: {error}")
-            wrapped.__cause__ = error
-            turn, event = None, Failed(wrapped)
+            self._ended(job, number, None, error)
+            return
+        begun = self._scheduler.admit(turn, lambda end: self._ended(job, number, turn, end))
+        if not begun:
+            job.sink(Progress("waiting"))
+
+    def _ended(
+        self, job: Job, number: int, turn: "Turn | None", result: "Finished | Exception"
+    ) -> None:
         dropped = job.abandoned
-        if isinstance(event, Finished):
-            self.observer.finish(job.request, event)
-        else:
-            self.observer.fail()
-        job.sink(event)
-        if turn is not None:
+        if isinstance(result, Finished):
+            self.observer.finish(number, job.request, result)
+            job.sink(result)
+            assert turn is not None
             self._keep(turn, job.request, dropped)
+        else:
+            self.observer.fail(number)
+            if not isinstance(result, MtplxError):
+                error = EngineError(f"The engine failed: {type(result).__name__}: {result}")
+                error.__cause__ = result
+                result = error
+            job.sink(Failed(result))
+        self._begun.discard(job)
         self._publish()
 
-    def _turn(self, job: Job) -> "Turn":
+    def _turn(self, job: Job, number: int) -> "Turn":
         from .turn import Turn
 
         request, residents = job.request, self._residents
@@ -264,11 +308,11 @@ class Engine:
 
         def emit(event: Event) -> None:
             if isinstance(event, Progress):
-                self.observer.progress(event.phase, event.done, event.total)
+                self.observer.progress(number, event.phase, event.done, event.total)
             elif isinstance(event, Restored):
-                self.observer.progress("reading", event.tokens, event.prompt_tokens)
+                self.observer.progress(number, "reading", event.tokens, event.prompt_tokens)
             elif turn is not None:
-                self.observer.progress("answering", turn.answer.tokens)
+                self.observer.progress(number, "answering", turn.answer.tokens)
             job.sink(event)
 
         resident = residents.get(
@@ -326,6 +370,16 @@ class Engine:
             logger.warning("the engine's memory could not be described: %r", error)
 
     @cached_property
+    def _scheduler(self) -> "Scheduler":
+        from .scheduler import Scheduler
+
+        def fit(turns: "Sequence[Turn]") -> bool:
+            tokens = [turn.tokens for turn in turns]
+            return self._residents.fit_beside(turns[0].model.folder.path, tokens)
+
+        return Scheduler(fit)
+
+    @cached_property
     def _residents(self) -> "Residents":
         from .loaded_models import Residents
 
@@ -366,8 +420,9 @@ def shared_engine() -> Engine:
     with _engine_lock:
         if _engine is not None and _engine.pid != os.getpid():
             raise EngineError(
-                "This process was forked from one in which MLX was running, which MLX cannot "
-                "survive. Start a new process instead (multiprocessing: use 'spawn')."
+                "This process was forked from one in which MLX was running, and MLX "
+                "does not survive a fork. Start a new process instead (multiprocessing: "
+                "use 'spawn')."
             )
         if _engine is None:
             _engine = Engine()

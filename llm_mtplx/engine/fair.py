@@ -2,6 +2,7 @@
 
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -19,14 +20,18 @@ class FairQueue(Generic[T]):
             self._lines.setdefault(client, deque()).append(item)
             self._changed.notify()
 
-    def get(self, wait: bool = True) -> T | None:
-        """The next item; waits for one, or returns None."""
+    def get(self, wait: bool = True, fits: Callable[[T], bool] = lambda item: True) -> T | None:
+        """The next item; waits for one, or returns None. None, too, where the next one does not
+        fit yet: none is let past it."""
         with self._changed:
             while not self._lines:
                 if not wait:
                     return None
                 self._changed.wait()
-            client, line = self._lines.popitem(last=False)
+            client, line = next(iter(self._lines.items()))
+            if not fits(line[0]):
+                return None
+            del self._lines[client]
             item = line.popleft()
             if line:
                 self._lines[client] = line

@@ -18,7 +18,7 @@ from ..catalog.fit import Needs
 from ..catalog.folder import ModelFolder, inspect
 from ..catalog.footprint import of_folder
 from ..chat.tokenizer import ChatTokenizer
-from ..speculative.depth import BREAK_EVEN, default_depth, guessed_costs
+from ..speculative.depth import BREAK_EVEN, default_depth, guessed_costs, row_cost
 from ..speculative.pace import Pace
 from .loader import hold, release
 
@@ -36,6 +36,7 @@ class LoadedModel:
     key: str  # tells the states of different loaded models apart
     costs: Mapping[int, float] | None = None  # measured: a round at each depth, in plain rounds
     pace: Pace | None = None  # else learned; None: the depth is what it is
+    verify_costs: Mapping[int, float] | None = None  # measured: of so many rows, in plain rounds
 
     @property
     def deepest(self) -> int:
@@ -89,8 +90,8 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         notice(f"{path.name} {why}; it decodes without drafts.")
     elif folder.contract.unknown_head:
         notice(
-            f"{path.name} wants its MTP head run with {folder.contract.unknown_head}, which is "
-            "not supported; it decodes without drafts."
+            f"{path.name} needs its MTP head run with {folder.contract.unknown_head}, "
+            "which is not supported; it decodes without drafts."
         )
     else:
         head = load_head(folder, folder.head, trunk)
@@ -110,15 +111,16 @@ def _load(folder: ModelFolder, notice: Callable[[str], None]) -> LoadedModel:
         depth,
         BREAK_EVEN[backend()],
         key=uuid.uuid4().hex,
-        pace=_pace(folder, depth),
+        pace=_pace(folder, depth, head is not None),
     )
 
 
-def _pace(folder: ModelFolder, depth: int) -> Pace | None:
-    """None where the model's files want no drafts."""
+def _pace(folder: ModelFolder, depth: int, head: bool) -> Pace | None:
+    """None where the model's files want no drafts. ``depth``: 0 where a row costs a round."""
     if folder.contract.depth == 0:
         return None
-    return Pace(guessed_costs(backend(), depth, folder.contract.mtp_depth_max))
+    guessed = guessed_costs(backend(), depth, folder.contract.mtp_depth_max)
+    return Pace(guessed) if head else Pace({0: 1.0}, row_cost(guessed))
 
 
 def _depth(folder: ModelFolder, trunk: Trunk) -> int:

@@ -1,7 +1,7 @@
 """The loaded models and what is remembered with each. Lives on the engine's thread."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -61,6 +61,21 @@ class Residents:
         """A loaded model, as it was loaded."""
         return self._loaded.get(folder)
 
+    def is_current(self, folder: Path) -> bool:
+        """Whether ``get`` would find it loaded."""
+        found = self._loaded.get(folder)
+        return found is not None and found.identity == folder_identity(folder)
+
+    def used(self, folder: Path) -> None:
+        """It is in use now."""
+        found = self._loaded.get(folder)
+        if found is not None:
+            found.last_used = time.monotonic()
+
+    def fit_beside(self, folder: Path, tokens: Sequence[int]) -> bool:
+        """Whether turns of so many tokens may be in progress at once with a loaded model."""
+        return fit.fit_beside(machine.memory_bytes(), self._loaded[folder].needs, tokens)
+
     def get(
         self,
         model_id: str,
@@ -86,7 +101,12 @@ class Residents:
             tuned = recorded(model.folder)
             if tuned is not None:
                 model = replace(
-                    model, depth=tuned.depth, break_even=0.0, costs=tuned.costs, pace=None
+                    model,
+                    depth=tuned.depth,
+                    break_even=0.0,
+                    costs=tuned.costs,
+                    verify_costs=tuned.rows,
+                    pace=None,
                 )
             self._loaded[folder] = Resident(model_id, model, identity, needs)
             self.bank.limit_to(bank_limits(self._needs()))

@@ -43,7 +43,7 @@ class Holder:
         if self.pid is None or self.since is None:
             return "another process"
         minutes = (time.time() - self.since) / 60
-        so_long = f", which has had it for {minutes:.0f} minutes" if minutes >= 1 else ""
+        so_long = f" (for {minutes:.0f} minutes)" if minutes >= 1 else ""
         return f"process {self.pid}{so_long}"
 
 
@@ -84,7 +84,7 @@ def hold(
     _check_may_wait(folder, holder)
     notice(
         f"{folder.name} is loaded by {holder}, and a second copy does not fit in memory. "
-        "Waiting until it is done."
+        "Waiting for it to finish."
     )
     deadline = time.monotonic() + WAIT_S
     while not _take(folder, copies):
@@ -145,7 +145,7 @@ def _check_may_wait(folder: Path, holder: Holder) -> None:
 def _refusal(folder: Path, holder: Holder) -> str:
     return (
         f"{folder.name} is loaded by {holder}, and a second copy does not fit in memory. "
-        "End that process, or try again when it is done."
+        "Stop that process, or try again when it has finished."
     )
 
 

@@ -34,7 +34,7 @@ def store() -> ColdStore | None:
     try:
         return ColdStore(cache_dir(), store_limits())
     except NoCacheDir as error:
-        line = f"mtplx: nothing is kept on disk: {error}"
+        line = f"mtplx: nothing is saved to disk: {error}"
         if first_time(line):
             logger.warning("%s", line)
         return None

@@ -17,6 +17,20 @@ logger = logging.getLogger(__name__)
 
 RECENT_TURNS = 20
 TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+GAP_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+@dataclass
+class Histogram:
+    """Seconds, counted in buckets."""
+
+    ends: tuple[float, ...]  # of the buckets; one more has no end
+    counts: Counter[float] = field(default_factory=Counter)
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[next((end for end in self.ends if seconds <= end), float("inf"))] += 1
+        self.total += seconds
 
 
 @dataclass
@@ -34,8 +48,8 @@ class Totals:
     accepted: Counter[int] = field(default_factory=Counter)
     not_kept: int = 0  # turns whose state was lost to an error
     missed: Counter[str] = field(default_factory=Counter)  # turns, by reason
-    ttft: Counter[float] = field(default_factory=Counter)  # turns, by the bucket's upper end
-    ttft_s: float = 0.0
+    ttft: Histogram = field(default_factory=lambda: Histogram(TTFT_BUCKETS_S))  # turns
+    gaps: Histogram = field(default_factory=lambda: Histogram(GAP_BUCKETS_S))  # inside answers
 
     def add(self, turn: Finished) -> None:
         self.turns[turn.finish_reason] += 1
@@ -51,18 +65,17 @@ class Totals:
         if turn.miss_reason:
             self.missed[turn.miss_reason] += 1
         if turn.output_tokens:
-            ends = [end for end in TTFT_BUCKETS_S if turn.ttft_s <= end]
-            self.ttft[ends[0] if ends else float("inf")] += 1
-            self.ttft_s += turn.ttft_s
+            self.ttft.add(turn.ttft_s)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Running:
-    """The turn that runs now."""
+    """A turn in progress."""
 
     model: str
     phase: str
     since: float  # time.monotonic()
+    now: float = 0.0  # when this was so
     done: int = 0
     total: int = 0
 
@@ -71,7 +84,8 @@ class Observer:
     def __init__(self) -> None:
         self.began = time.time()
         self.totals = Totals()
-        self.running: Running | None = None
+        self._running: dict[int, Running] = {}  # by their numbers
+        self._begun = 0
         self.memory: dict[str, Any] = {}  # models, session_bank and MLX's own, as last published
         self.last_turn = time.monotonic()
         self.last_error = ""  # of what comes after an answer
@@ -83,19 +97,30 @@ class Observer:
         """The latest turns, newest first."""
         return list(reversed(tuple(self._recent)))
 
-    def begin(self, request: Request) -> None:
-        self.running = Running(request.model_id, "waiting", time.monotonic())
+    @property
+    def running(self) -> tuple[Running, ...]:
+        """The turns in progress, who began first first."""
+        return tuple(self._running.copy().values())
 
-    def progress(self, phase: str, done: int = 0, total: int = 0) -> None:
-        running = self.running
+    def begin(self, request: Request) -> int:
+        """The number under which the turn is told of."""
+        self._begun += 1
+        self._running[self._begun] = Running(request.model_id, "waiting", time.monotonic())
+        return self._begun
+
+    def progress(self, number: int, phase: str, done: int = 0, total: int = 0) -> None:
+        running = self._running.get(number)
         if running is not None:
+            now = time.monotonic()
             if phase == "answering":
-                made = done - (running.done if running.phase == phase else 0)
-                self.pace.made(time.monotonic(), made)
-            self.running = Running(running.model, phase, running.since, done, total)
+                goes_on = running.phase == phase
+                self.pace.made(now, done - (running.done if goes_on else 0))
+                if goes_on:
+                    self.totals.gaps.add(now - running.now)
+            self._running[number] = Running(running.model, phase, running.since, now, done, total)
 
-    def finish(self, request: Request, turn: Finished) -> None:
-        self._ended()
+    def finish(self, number: int, request: Request, turn: Finished) -> None:
+        self._ended(number)
         self.totals.add(turn)
         self._recent.append(
             {
@@ -120,19 +145,19 @@ class Observer:
             }
         )
 
-    def fail(self) -> None:
-        self._ended()
+    def fail(self, number: int) -> None:
+        self._ended(number)
         self.totals.turns["error"] += 1
 
     def not_kept(self, error: Exception) -> None:
         """The answer is out, and its state is lost. One line a process."""
         if not self.totals.not_kept:
-            logger.warning("a turn's state was not kept, answers go on: %r", error)
+            logger.warning("a turn's state was not saved; answers are not affected: %r", error)
         self.totals.not_kept += 1
         self.last_error = repr(error)
 
-    def _ended(self) -> None:
-        self.running = None
+    def _ended(self, number: int) -> None:
+        self._running.pop(number, None)
         self.last_turn = time.monotonic()
 
 

@@ -11,7 +11,16 @@ from .engine import Engine
 def engine_status(engine: Engine) -> dict[str, Any]:
     """Groups ``engine``, ``session_bank`` and ``saves``."""
     observer = engine.observer
-    running = observer.running
+    running = [
+        {
+            "model": turn.model,
+            "phase": turn.phase,
+            "done": turn.done,
+            "total": turn.total,
+            "for_s": round(time.monotonic() - turn.since, 3),
+        }
+        for turn in observer.running
+    ]
     memory = observer.memory
     recent = observer.recent
     bank = dict(memory.get("session_bank") or session_bank(bank_limits()))
@@ -27,15 +36,9 @@ def engine_status(engine: Engine) -> dict[str, Any]:
             "turns": dict(observer.totals.turns),  # by how they ended
             "turns_not_kept": observer.totals.not_kept,
             "last_error": observer.last_error or None,
-            "running": None
-            if running is None
-            else {
-                "model": running.model,
-                "phase": running.phase,
-                "done": running.done,
-                "total": running.total,
-                "for_s": round(time.monotonic() - running.since, 3),
-            },
+            "running": running[0] if running else None,  # the one that began first
+            "in_progress": running,
+            "parallel": engine.parallel,
             **memory.get("machine", {}),
             "models": memory.get("models", []),
             "memory": memory.get("memory", {}),

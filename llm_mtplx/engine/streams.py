@@ -103,7 +103,7 @@ class AsyncEventStream:
         if self.job is not None:
             self.job.expire()
         limit = f" of {self._timeout_s:g} seconds" if self._timeout_s else ""
-        error = TimedOut(f"The answer was not complete within its time{limit}.")
+        error = TimedOut(f"The answer was not complete within the time limit{limit}.")
         self._events.put_nowait(Failed(error))
 
     async def __aiter__(self) -> AsyncGenerator[Event | None, None]:

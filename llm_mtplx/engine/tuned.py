@@ -21,12 +21,16 @@ DEEPEST = 4  # that is measured
 
 Depth = Annotated[int, Field(ge=0, le=DEEPEST)]
 
+Rows = Annotated[int, Field(ge=2, le=64)]
+
 
 class Record(BaseModel):
     """What ``measure.depths.save`` writes."""
 
     depth: Depth  # taken where there are no costs
     costs: Annotated[dict[Depth, PositiveFloat], Field(min_length=1)] | None = None
+    # Of verifies of so many rows, in plain rounds.
+    rows: Annotated[dict[Rows, PositiveFloat], Field(min_length=1)] | None = None
 
 
 def recorded(folder: ModelFolder) -> Record | None:

@@ -5,6 +5,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import mlx.core as mx
 
@@ -15,7 +16,7 @@ from ..chat.decode import AnswerDecoder
 from ..chat.effort import as_the_family
 from ..chat.history import OwnIds, encode_history
 from ..chat.length import least_tokens
-from ..chat.pieces import Call, CallPart, Part, Placed, Unread
+from ..chat.pieces import Part
 from ..chat.toolcalls import is_call
 from ..chat.tools import all_said, names_of
 from ..coldstore import CheckpointRole, ladder
@@ -23,24 +24,21 @@ from ..protocol import (
     Event,
     Finished,
     FinishReason,
-    Likely,
     Notice,
     Progress,
-    Reasoning,
     Request,
     Restored,
-    Text,
-    Token,
-    ToolCall,
-    ToolCallPart,
 )
+from ..sessions.bank import common_prefix
 from ..sessions.keeper import Keeper
 from ..sessions.reasons import Reason
-from ..sessions.session import Checkpoint, KnownTurn
+from ..sessions.session import Checkpoint, KnownTurn, pack
+from ..speculative.batch import Plan
 from ..speculative.decoder import Decoder
 from ..speculative.depth import USELESS_DRAFTS
 from ..speculative.logprobs import Logprobs
 from ..speculative.penalties import Penalties
+from .beginning import answer_header, system_end
 from .defaults import (
     check_bias,
     resolve_draft_sampling,
@@ -50,11 +48,16 @@ from .defaults import (
     resolve_sampling,
     sampling_defaults,
 )
+from .events import events_of
 from .load import LoadedModel
 from .next_prompt import Sequel
+from .scheduler import Steps, alone
 from .structured import check_complete, masks_for, rules_for
 
 logger = logging.getLogger(__name__)
+
+ANSWER_ROOM = 1024  # tokens of an answer for which there is memory when it begins
+WORTH_WAITING = 32  # tokens that another turn is reading anyway
 
 
 class Turn:
@@ -82,6 +85,7 @@ class Turn:
         self._emit = emit
         self._cancelled = cancelled
         self._header = 0
+        self._marks: list[int] = []  # positions at which reading leaves a state
         self._saving: Iterator[bool] = iter(())
         self._roles: dict[int, CheckpointRole] = {}
         self.emitted: list[int] = []
@@ -120,8 +124,14 @@ class Turn:
             callable_tools,
             place_tokens=request.logprobs is not None,
         )
+        self._thinking = thinking
+        self._own_ids = own
+        self._take_session()
+
+    def _take_session(self) -> None:
+        model, request, own = self.model, self._request, self._own_ids
         before = time.perf_counter()
-        self._taken = keeper.take(
+        self._taken = self._keeper.take(
             self.prompt,
             request.conversation,
             all_said(request.messages),
@@ -131,12 +141,30 @@ class Turn:
         )
         self._loan = self._taken.loan
         self._restore_s = time.perf_counter() - before
-        with keeper.not_lost(self._loan, request.cache):
+        with self._keeper.not_lost(self._loan, request.cache):
             # A line from the SSD, or a new one, has not seen them being made.
-            self._loan.session.adopt(
-                [KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own]
-            )
-            self.decoder = self._decoder(thinking)
+            known = (KnownTurn(o.message, o.ids, None, o.start, o.start + len(o.ids)) for o in own)
+            self._loan.session.adopt([*known])
+            self.decoder = self._decoder(self._thinking)
+
+    def look_again(self) -> None:
+        """Before the first step: take what turns in progress have read of this prompt meanwhile."""
+        if self._request.cache != "on":
+            return
+        if self._keeper.best_position(self.prompt) > self._loan.position:
+            self._keeper.put_back(self._loan, self._request.cache)
+            self._take_session()
+
+    def will_read(self, other: "Turn") -> bool:
+        """Whether this turn is on its way to a position at which it leaves a state that ``other``
+        can begin with, and that would save it much."""
+        if self._request.cache != "on" or other._request.cache != "on":
+            return False
+        if (self.model.key, self._request.salt) != (other.model.key, other._request.salt):
+            return False
+        shared = common_prefix(pack(self.prompt), pack(other.prompt))
+        now, worth = self.decoder.state.position, other._loan.position + WORTH_WAITING
+        return any(now < mark and worth <= mark <= shared for mark in self._marks)
 
     def _decoder(self, thinking: bool) -> Decoder:
         model, request = self.model, self._request
@@ -160,27 +188,35 @@ class Turn:
         return encode_history(text, self.model.tokenizer.encode, self._known_answers, used)
 
     def run(self) -> Finished:
+        """The turn alone, from beginning to end: see ``steps``."""
+        return alone(self)
+
+    def steps(self) -> Steps[Finished]:
         """Emit the answer as it comes; returns how the turn went.
 
-        After an error nothing of this turn is kept; what the bank had before, it has again.
+        Yields before each slice of the prompt that is to be read and before each round: whoever
+        runs it does other turns' meanwhile. After an error nothing of this turn is kept; what the
+        bank had before, it has again.
         """
         with self._keeper.not_lost(self._loan, self._request.cache):
-            return self._run()
+            return (yield from self._steps())
 
-    def _run(self) -> Finished:
+    def _steps(self) -> Steps[Finished]:
         mx.reset_peak_memory()
         at, taken = self._loan.position, self._taken
         self._emit(Restored(at, len(self.prompt), taken.source, taken.reason, self._restore_s))
         prefilling = time.perf_counter()
-        system, self._header = self._system_end(), self._answer_header()
+        request, tokenizer = self._request, self.model.tokenizer
+        system = system_end(tokenizer, request, self._text)
+        self._header = answer_header(tokenizer, request, self._text, len(self.prompt))
         self._saving = self._blocks_to_save()
-        finish = self._read_prompt(system)
+        finish = yield from self._read_prompt(system)
         first_token = prefilled = time.perf_counter()
         if finish is None:
             new = self._end_thinking() or [self.decoder.first()]
             first_token = time.perf_counter()
             while (finish := self._take(new)) is None:
-                new = self._end_thinking() or self._round()
+                new = self._end_thinking() or (yield from self._round())
                 self._save_block()
         self._show(self.answer.finish())
         if self.answer.stopped:
@@ -188,7 +224,9 @@ class Turn:
         elif finish == "eos" and self.answer.calls:
             finish = "tool_calls"
         if not self._request.tools and is_call(self.answer.text):
-            self._emit(Notice("the model calls a tool but was offered none; the call stays text."))
+            self._emit(
+                Notice("the model called a tool but none was offered; the call is kept as text.")
+            )
         check_complete(
             model=self.model,
             request=self._request,
@@ -218,6 +256,8 @@ class Turn:
             rounds=self._counts.rounds,
             drafted=self._counts.drafted,
             accepted=self._counts.accepted,
+            copied=self._counts.copied,
+            copies_accepted=self._counts.copies_accepted,
             pointer=self._pointer(self.sequel),
             restored=self._loan.position,
             source=self._taken.source,
@@ -230,6 +270,20 @@ class Turn:
             stop_string=self.answer.stop_string,
             seed=self._seed,
         )
+
+    @property
+    def tokens(self) -> int:
+        """That there must be memory for: a longer answer than this makes its room as it comes."""
+        return len(self.prompt) + min(self._room, ANSWER_ROOM)
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled()
+
+    def plan_in(self, company: int, plan: Plan) -> Plan:
+        """``plan`` for a round of so many conversations."""
+        counts = self._counts
+        return replace(plan, depth=counts.depth_in(company), copies=counts.copies_in(company))
 
     def _blocks_to_save(self) -> Iterator[bool]:
         if not self._request.persist:
@@ -247,7 +301,7 @@ class Turn:
             self._saving = iter(())
             return False
 
-    def _read_prompt(self, system: int) -> FinishReason | None:
+    def _read_prompt(self, system: int) -> Steps[FinishReason | None]:
         """Forward what the bank did not have, leaving checkpoints on the way and the blocks that
         are finished to the store."""
         position = self._loan.position
@@ -258,9 +312,14 @@ class Turn:
         # A raw prompt may come again as it is; after a rendered one follows its answer.
         end = len(self.prompt) + (self._request.prompt is not None)
         inside = {mark for mark in (system, self._header, *rungs) if mark < end}
-        marks = sorted(mark for mark in inside if mark > position)
+        marks = self._marks = sorted(mark for mark in inside if mark > position)
         last = self._header if self._header < len(self.prompt) else None
-        for done in self.decoder.prefill(self.prompt[position:], marks, last):
+        slices = self.decoder.prefill(self.prompt[position:], marks, last)
+        while True:
+            yield None
+            done = next(slices, None)
+            if done is None:
+                return None
             self._emit(Progress("reading", position + done, len(self.prompt)))
             if self.decoder.state.position in marks:
                 self._loan.session.checkpoints.append(Checkpoint.of(self.decoder.state))
@@ -270,23 +329,6 @@ class Turn:
                 pass
             if self._cancelled():
                 return "interrupted"
-        return None
-
-    def _system_end(self) -> int:
-        """Where the system prompt and the tools end, and what differs between conversations
-        begins; 0 where there are none."""
-        first_user = 0 if self._request.prompt else self._text.find("<|im_start|>user")
-        return len(self.model.tokenizer.encode(self._text[:first_user])) if first_user > 0 else 0
-
-    def _answer_header(self) -> int:
-        """Where the history ends, before anything of the generation prompt."""
-        tokenizer, request = self.model.tokenizer, self._request
-        if request.prompt:
-            return len(self.prompt)
-        history = tokenizer.render(request.messages, request.template_args, generation_prompt=False)
-        if not self._text.startswith(history):
-            return len(self.prompt)
-        return len(self.prompt) - len(tokenizer.encode(self._text[len(history) :]))
 
     def keep(self) -> None:
         """Make the state whole and hand it on, with the answer as the model made it."""
@@ -340,7 +382,7 @@ class Turn:
             return math.inf
         return budget - self.answer.reasoning_tokens
 
-    def _round(self) -> list[int]:
+    def _round(self) -> Steps[list[int]]:
         counts = self._counts
         if self._request.stop:
             # A stop string may begin in any token that is not wholly shown yet.
@@ -349,15 +391,17 @@ class Turn:
         room = min(self._room - self.answer.tokens, self._thinking_left())
         if counts.plain_once:
             room = 1  # nothing is begun after it that a draft would undo
-        before = time.perf_counter()
-        done = self.decoder.round(counts.next_depth, int(room), self.model.eos_ids.__contains__)
+        ends = self.model.eos_ids.__contains__
+        sent = yield Plan(counts.next_depth, int(room), ends, counts.copies_in(1))
+        assert sent is not None
+        done, seconds = sent
         was_useless = counts.useless
-        counts.add(done, time.perf_counter() - before)
+        counts.add(done, seconds)
         if counts.useless and not was_useless:
             self._emit(
                 Notice(
                     f"the last {USELESS_DRAFTS} drafts of the MTP head were all wrong; "
-                    "this answer goes on without drafts."
+                    "this answer continues without drafts."
                 )
             )
         return done.tokens
@@ -385,27 +429,7 @@ class Turn:
         return "interrupted" if self._cancelled() else None
 
     def _show(self, parts: Iterable[Part]) -> None:
-        for part in parts:
-            if isinstance(part, Call):
-                self._emit(ToolCall(part.name, part.arguments))
-            elif isinstance(part, CallPart):
-                self._emit(ToolCallPart(part.name, part.text, part.begins))
-            elif isinstance(part, Unread):
-                self._emit(Notice(f"a tool call could not be read and stays text: {part.reason}."))
-            elif part.kind == "reasoning":
-                self._emit(Reasoning(part.text))
-            else:
-                self._emit(Text(part.text, [*self._told(part.tokens)]))
-
-    def _told(self, placed: Iterable[Placed]) -> Iterator[Token]:
-        """What the trunk gave the tokens that were its own choice."""
-        for at in placed:
-            assert self.decoder.logprobs is not None
-            found = self.decoder.logprobs.emitted[at.index]
-            if found is not None:
-                top = [Likely(self._bytes(token), logprob) for token, logprob in found.top]
-                yield Token(self._bytes(self.emitted[at.index]), found.logprob, at.offset, top)
-
-    def _bytes(self, token: int) -> list[int]:
-        table = self.model.tokenizer.token_bytes
-        return list(table[token] if token < len(table) else b"")
+        for event in events_of(
+            parts, self.emitted, self.decoder.logprobs, self.model.tokenizer.token_bytes
+        ):
+            self._emit(event)

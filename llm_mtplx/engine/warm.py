@@ -30,11 +30,13 @@ def warm(model: LoadedModel, keeper: Keeper, requests: Sequence[Request]) -> War
     family = family_at(model.folder.path)
     system, beginning = beginning_of(model.tokenizer, family, requests)
     if not beginning:
-        raise RequestError("There is nothing to read: give a system prompt, template or fragment.")
+        raise RequestError(
+            "There is nothing to process: specify a system prompt, template or fragment."
+        )
     if len(beginning) >= model.context_window:
         raise RequestError(
-            f"The beginning has {len(beginning):,} tokens; {requests[0].model_id} takes at most "
-            f"{model.context_window - 1:,}."
+            f"The prefix has {len(beginning):,} tokens; {requests[0].model_id} accepts "
+            f"at most {model.context_window - 1:,}."
         )
     keeper.wait_for_store(FINGERPRINT_WAIT_S)
     taken = keeper.take(

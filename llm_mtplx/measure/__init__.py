@@ -1,1 +1,1 @@
-"""bench, verify and tune: what runs above the engine to measure it."""
+"""Measures the engine: bench, verify and tune."""

@@ -38,6 +38,8 @@ class Benched:
     restored: dict[str, int]  # tokens of the prompt that were not read again
     drafted: list[int]  # by position in the draft, of all repeats: how often it was examined
     accepted: list[int]
+    copied: int = 0  # drafts copied from the line with '-o draft auto', and the right ones of them
+    copies_accepted: int = 0
 
 
 def bench(model: LoadedModel, prompt_tokens: int, tokens: int, repeats: int) -> Benched:
@@ -82,6 +84,8 @@ class _Benchmark:
             restored={way: by_way[way][-1].restored for way in ways},
             drafted=[sum(at) for at in zip(*(done.drafted for done in cold), strict=True)],
             accepted=[sum(at) for at in zip(*(done.accepted for done in cold), strict=True)],
+            copied=sum(done.copied for done in by_way["auto"]),
+            copies_accepted=sum(done.copies_accepted for done in by_way["auto"]),
         )
 
     def _round(self) -> dict[str, Finished]:
@@ -107,7 +111,7 @@ class _Benchmark:
         done["cold"] = self._cold(messages, ram.prompt, self._drafting)
         if self._drafting:
             done["plain"] = self._cold(messages, ram.prompt, 0)
-            done["auto"] = self._cold(messages, ram.prompt, None)
+        done["auto"] = self._cold(messages, ram.prompt, None)
         return done
 
     def _cold(

@@ -11,7 +11,8 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from .. import jsonfile
 from ..errors import EngineError
@@ -26,12 +27,20 @@ class Sample:
     key: str  # of the model's files, the machine and the versions: see engine/tuned.py
     tokens_per_s: float
     tokens_per_round: float
+    verify_s: dict[int, float]  # seconds of a verify of so many rows; of plain samples alone
 
 
 @dataclass(frozen=True)
 class Measured:
     samples: dict[int, list[float]]  # tokens/s by depth, plain decoding first
     tokens_per_round: dict[int, float]
+    verify_s: list[dict[int, float]] = field(default_factory=list)  # a sample each
+
+    @property
+    def rows(self) -> dict[int, float]:
+        """Verifies of so many rows, in those of one row: the median over the samples."""
+        counts = [rows for rows in self.verify_s[0] if rows > 1] if self.verify_s else []
+        return {n: statistics.median(each[n] / each[1] for each in self.verify_s) for n in counts}
 
     @property
     def tokens_per_s(self) -> dict[int, float]:
@@ -71,6 +80,7 @@ def measure(
     in_turn = sorted({0, *depths})
     samples: dict[int, list[float]] = {depth: [] for depth in in_turn}
     tokens_per_round: dict[int, float] = {}
+    verify_s: list[dict[int, float]] = []
     keys = set()
     for round_ in range(repeats):
         for depth in in_turn:
@@ -78,10 +88,12 @@ def measure(
             taken = _sample(model, depth, tokens)
             samples[depth].append(taken.tokens_per_s)
             tokens_per_round[depth] = taken.tokens_per_round
+            if taken.verify_s:
+                verify_s.append(taken.verify_s)
             keys.add(taken.key)
     if len(keys) > 1:
         raise EngineError(f"{model} or this installation changed while it was measured. Try again.")
-    measured = Measured(samples, tokens_per_round)
+    measured = Measured(samples, tokens_per_round, verify_s)
     save(keys.pop(), measured)
     return measured
 
@@ -92,15 +104,22 @@ def _sample(model: str, depth: int, tokens: int) -> Sample:
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise EngineError(f"Depth {depth} of {model} could not be measured.")
-    return Sample(**json.loads(done.stdout))
+    told = json.loads(done.stdout)
+    told["verify_s"] = {int(rows): seconds for rows, seconds in told["verify_s"].items()}
+    return Sample(**told)
 
 
 def save(key: str, measured: Measured) -> None:
     rates = measured.tokens_per_s
-    record = {
+    record: dict[str, Any] = {
         "depth": measured.depth,
         "tokens_per_s": {str(depth): round(rate, 2) for depth, rate in rates.items()},
         "costs": {str(depth): round(cost, 3) for depth, cost in measured.costs.items()},
+        **(
+            {"rows": {str(n): round(cost, 3) for n, cost in measured.rows.items()}}
+            if measured.rows
+            else {}
+        ),
     }
     path = tuning_path()
     with jsonfile.locked(path):

@@ -1,4 +1,4 @@
-"""The engine for programs that speak to OpenAI or Anthropic. Needs ``llm-mtplx[server]``."""
+"""The OpenAI- and Anthropic-compatible server. Needs `llm-mtplx[server]`."""
 
 from .app import create_app
 

@@ -42,7 +42,7 @@ def create_app(
     engine = engine or shared_engine()
     keys = read_keys() if require_key else []
     if require_key and not keys:
-        raise ValueError("there is no API key yet: 'llm mtplx serve --require-key' makes one")
+        raise ValueError("there is no API key yet; create one with 'llm mtplx serve --require-key'")
     app = Starlette(
         routes=[
             Route("/", page),

@@ -143,7 +143,7 @@ def parse(text: str) -> Any:
         try:
             json.dumps(content, ensure_ascii=False).encode()
         except ValueError:
-            raise ValueError("is not valid JSON: it holds half of a surrogate pair") from None
+            raise ValueError("is not valid JSON: it contains an unpaired surrogate") from None
     return content
 
 

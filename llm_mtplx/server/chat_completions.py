@@ -201,7 +201,7 @@ def _assistant(message: Assistant, where: str) -> dict[str, Any]:
         elif call.custom is not None:
             made.append((call.name, {"input": call.custom.input}))
         else:
-            raise ApiError(400, f"'{where}': a call names no function.", param=where)
+            raise ApiError(400, f"'{where}': a call has no function name.", param=where)
     said = message.reasoning_content or message.reasoning or ""
     return tools.answer(message.content or message.refusal or "", said, made)
 

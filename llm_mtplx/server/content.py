@@ -69,7 +69,7 @@ def part_text(part: Any, ignored: Ignored | None) -> str:
         heads = [part.get("title"), part.get("context"), _document(part.get("source"), ignored)]
         return _paragraphs(heads)
     if not isinstance(kind, str) or is_content(part):
-        raise ValueError(f"content of type {kind!r} is not supported; the model reads text")
+        raise ValueError(f"content of type {kind!r} is not supported; the model accepts text only")
     if ignored is not None:
         ignored.add(f"content.{kind}")
     return ""
@@ -103,7 +103,7 @@ def _document(source: Any, ignored: Ignored | None) -> str:
         return _text(source, "data")
     if kind == "content":
         return _texts(source.get("content"), ignored)
-    raise ValueError(f"a document of type {kind!r} is not supported; the model reads text")
+    raise ValueError(f"a document of type {kind!r} is not supported; the model accepts text only")
 
 
 def _paragraphs(parts: list[Any]) -> str:

@@ -64,7 +64,7 @@ class Gateway:
             return _here(entry)
         raise ApiError(
             404,
-            f"The model {model!r} is not known here; GET /v1/models lists those that are.",
+            f"The model {model!r} does not exist here; GET /v1/models lists the available models.",
             param="model",
             code="model_not_found",
         )
@@ -74,7 +74,7 @@ class Gateway:
         if self.engine.waiting >= self._max_waiting:
             raise ApiError(
                 429,
-                f"{self._max_waiting} requests are waiting already.",
+                f"{self._max_waiting} requests are already waiting.",
                 code="queue_full",
                 headers={"Retry-After": str(self._retry_after())},
             )

@@ -69,7 +69,7 @@ class Guard:
             )
         origin = headers.get("origin")
         if origin is not None and not _is_at(origin, host):
-            raise ApiError(403, f"Pages of {origin!r} are not served.")
+            raise ApiError(403, f"Requests from pages of {origin!r} are not allowed.")
         key = self._key(headers)
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > MAX_BODY:

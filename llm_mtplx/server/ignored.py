@@ -42,4 +42,4 @@ def _log(name: str) -> None:
     if name in _logged or len(_logged) >= MAX_LOGGED:
         return
     _logged.add(name)
-    notice(f"a client asks for {name}, which is not supported here; it is left out.")
+    notice(f"a client asked for {name}, which is not supported here; ignoring it.")

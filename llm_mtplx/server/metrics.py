@@ -8,7 +8,7 @@ from starlette.responses import PlainTextResponse, Response
 
 from ..coldstore import Counters
 from ..engine.engine import Engine
-from ..engine.observe import TTFT_BUCKETS_S
+from ..engine.observe import Histogram
 from .gateway import Gateway
 
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -23,28 +23,39 @@ def exposition(engine: Engine) -> str:
     totals, memory = engine.observer.totals, engine.observer.memory
     bank = memory.get("session_bank", {})
     models = [(_label("model", model["id"]), model["bytes"]) for model in memory.get("models", [])]
-    restored = "Tokens of prompts that were not read again, by where they came from"
-    missed = "Turns that could not start from more, by reason"
+    restored = "Prompt tokens restored from the cache, by source"
+    missed = "Turns that could not restore more, by reason"
     saves = engine.saves or Counters()
-    running = engine.observer.running is not None
+    running = len(engine.observer.running)
     lines = [
-        *_counter("turns", "Turns, by how they ended", _by("end", totals.turns)),
-        *_counter("prompt_tokens", "Tokens of prompts", totals.prompt_tokens),
+        *_counter("turns", "Turns, by finish reason", _by("end", totals.turns)),
+        *_counter("prompt_tokens", "Prompt tokens", totals.prompt_tokens),
         *_counter("restored_tokens", restored, _by("source", totals.restored)),
         *_counter("output_tokens", "Tokens made", totals.output_tokens),
-        *_counter("prefill_seconds", "Time spent reading", totals.prefill_s),
-        *_counter("decode_seconds", "Time spent answering", totals.decode_s),
+        *_counter("prefill_seconds", "Seconds spent on prefill", totals.prefill_s),
+        *_counter("decode_seconds", "Seconds spent decoding", totals.decode_s),
         *_counter("rounds", "Verify passes", totals.rounds),
-        *_counter("drafts_examined", "Drafts, by position", _by("position", totals.drafted)),
-        *_counter("drafts_accepted", "Right ones, by position", _by("position", totals.accepted)),
+        *_counter(
+            "drafts_examined", "Draft tokens examined, by position", _by("position", totals.drafted)
+        ),
+        *_counter(
+            "drafts_accepted",
+            "Draft tokens accepted, by position",
+            _by("position", totals.accepted),
+        ),
         *_counter("cache_misses", missed, _by("reason", totals.missed)),
         *_counter("turns_not_kept", "Turns whose state was lost", totals.not_kept),
         *_counter("saves_failed", "Saves not written, by reason", _by("reason", saves.drops)),
         *_counter("reads_failed", "Files not read, by reason", _by("reason", saves.misses)),
-        *_counter("written_bytes", "Bytes written to the SSD", saves.written_bytes),
-        *_ttft(engine),
+        *_counter("written_bytes", "Bytes written to disk", saves.written_bytes),
+        *_histogram(
+            "time_to_first_token",
+            "Seconds from the start of a turn to its first token",
+            totals.ttft,
+        ),
+        *_histogram("time_between_tokens", "Seconds between parts of an answer", totals.gaps),
         *_gauge("requests_waiting", "Requests in the queue", engine.waiting),
-        *_gauge("requests_running", "Requests that are being answered", int(running)),
+        *_gauge("requests_running", "Requests being answered", running),
         *_gauge("model_bytes", "Weights of loaded models", models),
         *_gauge("sessions", "Sessions in RAM", bank.get("entries", 0)),
         *_gauge("session_bytes", "Bytes of sessions in RAM", bank.get("total_nbytes", 0)),
@@ -52,18 +63,15 @@ def exposition(engine: Engine) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _ttft(engine: Engine) -> Iterable[str]:
-    totals = engine.observer.totals
-    name = "mtplx_time_to_first_token_seconds"
-    yield f"# HELP {name} From a turn's beginning to its first token"
+def _histogram(name: str, meaning: str, values: Histogram) -> Iterable[str]:
+    name = f"mtplx_{name}_seconds"
+    yield f"# HELP {name} {meaning}"
     yield f"# TYPE {name} histogram"
     count = 0
-    for end in TTFT_BUCKETS_S:
-        count += totals.ttft[end]
-        yield f'{name}_bucket{{le="{end}"}} {count}'
-    count += totals.ttft[float("inf")]
-    yield f'{name}_bucket{{le="+Inf"}} {count}'
-    yield f"{name}_sum {totals.ttft_s}"
+    for end in (*values.ends, float("inf")):
+        count += values.counts[end]
+        yield f'{name}_bucket{{le="{"+Inf" if end == float("inf") else end}"}} {count}'
+    yield f"{name}_sum {values.total}"
     yield f"{name}_count {count}"
 
 

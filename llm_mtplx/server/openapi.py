@@ -25,14 +25,14 @@ GETS = ("/health", "/metrics", "/v1/models")
 
 _ANSWERS = {
     "200": "An answer, or a stream of server-sent events",
-    "400": "The request is refused; the message names the field",
+    "400": "The request was refused; the message names the field",
     "401": "The API key is missing or wrong",
-    "403": "The host or origin is not served",
-    "404": "The model is not known",
+    "403": "The host or origin is not allowed",
+    "404": "The model does not exist",
     "413": "The request is too large",
-    "429": "Too many requests wait",
+    "429": "Too many requests are waiting",
     "500": "The engine failed",
-    "503": "The answer was cut off: the server is ending",
+    "503": "The answer was cut off because the server is stopping",
     "504": "The answer took longer than the server allows",
 }
 

@@ -53,7 +53,7 @@ class Http:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             self._socket = socket.create_server((host, port), family=family)
         except OSError as error:
-            raise MtplxError(f"{host}:{port} cannot be listened to: {error}.") from None
+            raise MtplxError(f"Cannot listen on {host}:{port}: {error}.") from None
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self._socket.getsockname()[1]}"
 

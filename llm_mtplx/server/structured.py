@@ -43,7 +43,7 @@ def schema_of(
     if isinstance(wanted, PlainText):
         return None
     if tools:
-        why = "a call of a tool is not JSON of a schema; leave out one of them"
+        why = "a tool call is not JSON of a schema; remove one of them"
         raise ApiError(400, f"'{param}' and 'tools': {why}.", param=param)
     if isinstance(wanted, JsonObject):
         return {"type": "object"}

@@ -128,7 +128,7 @@ def template_args(entry_path: Any, functions: Iterable[Function]) -> dict[str, A
     if not tools:
         return {}
     if not knows_tools(entry_path):
-        raise ApiError(400, "This model's chat template has no place for tools.", param="tools")
+        raise ApiError(400, "This model's chat template does not support tools.", param="tools")
     return {"tools": tools}
 
 
@@ -142,10 +142,12 @@ def must_call(
             raise not_run(wanted, tool.type)
     if not names:
         kind = " that a local model can run" if foreign else ""
-        why = f"'tool_choice' asks for a call, and there are no 'tools'{kind}."
+        why = f"'tool_choice' requires a call, but there are no 'tools'{kind}."
         raise ApiError(400, why, param="tool_choice")
     if wanted is not None and wanted not in names:
-        raise ApiError(400, f"'tool_choice': no tool is called {wanted!r}.", param="tool_choice")
+        raise ApiError(
+            400, f"'tool_choice': there is no tool named {wanted!r}.", param="tool_choice"
+        )
     return names if wanted is None else (wanted,)
 
 
@@ -157,7 +159,9 @@ def arguments(text: str, where: str) -> dict[str, Any]:
         why = f"'{where}': the text of a call's arguments {error}."
         raise ApiError(400, why, param=where) from None
     if not isinstance(found, dict):
-        raise ApiError(400, f"'{where}': the arguments of a call are no JSON object.", param=where)
+        raise ApiError(
+            400, f"'{where}': the arguments of a call are not a JSON object.", param=where
+        )
     return found
 
 

@@ -1,1 +1,1 @@
-"""What the model has read already, kept for the next turn."""
+"""Sessions in RAM: finds the longest prefix of a prompt that was processed before."""

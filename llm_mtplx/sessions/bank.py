@@ -2,13 +2,15 @@
 
 A turn takes a state out of the bank and gives it back afterwards. The bank never hands out arrays
 that somebody else can write: going on in the same line moves its state out, another line from the
-same beginning gets a copy. A state is used only for ids that begin with its own ids.
+same beginning gets a copy, also while the session is out on loan. A state is used only for ids that
+begin with its own ids.
 
 Lives on the engine's thread.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from weakref import WeakSet
 
 import numpy as np
 
@@ -41,6 +43,7 @@ class Bank:
         self._clock = clock
         self.stays = True  # whether this process is there for turns to come
         self._sessions: list[Session] = []
+        self._lent: WeakSet[Session] = WeakSet()  # until they are given back, or given up
         self._dropped: dict[str, Reason] = {}  # conversations that RAM does not hold any more
 
     @property
@@ -85,7 +88,7 @@ class Bank:
         """The deepest position ``take`` could give of ``prompt``; changes nothing."""
         wanted = pack(prompt)
         best = 0
-        for session in self._of(model):
+        for session in (*self._of(model), *self._lent_of(model)):
             shared = common_prefix(_packed(session), wanted)
             checkpoint = session.deepest(shared)
             best = max(best, checkpoint.position if checkpoint else 0)
@@ -108,17 +111,21 @@ class Bank:
         self.drop_idle()
         wanted = pack(prompt)
         best: tuple[Checkpoint, Session] | None = None
-        for session in sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used)):
+        resting = sorted(self._of(model), key=lambda s: (_same(s, conversation), s.last_used))
+        for session in (*self._lent_of(model), *resting):
             shared = common_prefix(_packed(session), wanted)
             checkpoint = session.deepest(shared)
             if checkpoint and (best is None or checkpoint.position >= best[0].position):
-                best = (checkpoint, session)
+                lent = session not in resting
+                if not (lent and self._too_large(session, checkpoint)):
+                    best = (checkpoint, session)
         reason = self._reason(model, wanted, conversation, said, best)
         if best is None:
-            return Loan(Session(model, conversation, empty()), None, reason)
+            return self._lend(Loan(Session(model, conversation, empty()), None, reason))
         checkpoint, session = best
-        goes_on = self._goes_on(session, checkpoint, conversation)
-        if goes_on or session.nbytes_at(checkpoint) > self.limits.total_bytes - self.nbytes:
+        rests = session in resting
+        goes_on = rests and self._goes_on(session, checkpoint, conversation)
+        if goes_on or (rests and self._too_large(session, checkpoint)):
             if goes_on:
                 self._sessions.remove(session)
             else:
@@ -134,10 +141,19 @@ class Bank:
             leased.checkpoints = list(session.checkpoints)
         leased.conversation = conversation or leased.conversation
         leased.cut_to(checkpoint)
-        return Loan(leased, checkpoint, reason)
+        return self._lend(Loan(leased, checkpoint, reason))
+
+    def _lend(self, loan: Loan) -> Loan:
+        self._lent.add(loan.session)
+        return loan
+
+    def _too_large(self, session: Session, checkpoint: Checkpoint) -> bool:
+        """Whether a copy does not fit beside what is there."""
+        return session.nbytes_at(checkpoint) > self.limits.total_bytes - self.nbytes
 
     def give_back(self, session: Session) -> None:
         """Keep a session whose state is whole; what the limits do not hold is dropped."""
+        self._lent.discard(session)
         session.last_used = self._clock()
         session.packed = pack(session.ids)
         session.checkpoints = _retained(session)
@@ -168,6 +184,13 @@ class Bank:
 
     def _of(self, model: str) -> list[Session]:
         return [session for session in self._sessions if session.model == model]
+
+    def _lent_of(self, model: str) -> list[Session]:
+        """Sessions of turns in progress, as they are now."""
+        lent = [session for session in self._lent if session.model == model]
+        for session in lent:
+            session.packed = pack(session.ids)
+        return lent
 
     def _goes_on(self, session: Session, checkpoint: Checkpoint, conversation: str | None) -> bool:
         """Whether this turn continues the session's own line rather than another from it.

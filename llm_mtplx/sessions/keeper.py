@@ -161,6 +161,10 @@ class Keeper:
             self._persistence.store.tend()
         return taken
 
+    def best_position(self, prompt: Sequence[int]) -> int:
+        """The deepest position of ``prompt`` at which RAM has a state now."""
+        return self.bank.best_position(self.model, pack(prompt))
+
     def _take(
         self,
         prompt: Sequence[int],

@@ -18,53 +18,58 @@ class Reason(StrEnum):
         member.meaning = meaning
         return member
 
-    NOTHING_STORED = "nothing_stored", "nothing that begins like this prompt has been kept"
+    NOTHING_STORED = "nothing_stored", "no saved state matches the beginning of this prompt"
     TOO_SHORT = (
         "too_short",
-        "the conversation was too short to be kept: reading it again is as fast",
+        "the conversation was too short to save: processing it again is as fast",
     )
     WEIGHTS_CHANGED = (
         "weights_changed",
-        "the conversation was kept by another model, by other weights or other versions",
+        "the state was saved by another model, other weights or other versions",
     )
-    CACHE_OFF = "cache_off", "`-o cache` says that nothing kept may be used"
+    CACHE_OFF = "cache_off", "`-o cache` does not allow saved state to be used"
     TEMPLATE_REWRITES = (
         "template_rewrites",
-        "the model's chat template writes the last answer otherwise than it was generated",
+        "the chat template renders the last answer differently from how it was generated",
     )
     HISTORY_EDITED = "history_edited", "an earlier message or the system prompt was changed"
     BETWEEN_CHECKPOINTS = (
         "between_checkpoints",
-        "the prompts part between two positions at which the whole state is kept",
+        "the prompts diverge between two saved checkpoints",
     )
     EVICTED = (
         "evicted",
-        "the conversation left RAM for others, and is not on the SSD",
+        "the conversation was evicted from RAM and is not on disk",
     )
-    IDLE = "idle", "the conversation was not used for long, and is not on the SSD"
+    IDLE = "idle", "the conversation was dropped from RAM after a long pause and is not on disk"
     OVERSIZED = (
         "oversized",
-        "the conversation is too large for the RAM given to sessions, and is not on the SSD",
+        "the conversation is too large for the RAM budget and is not on disk",
     )
     FINGERPRINT_PENDING = (
         "fingerprint_pending",
-        "the model's weights are still being identified; until then nothing goes to or comes "
-        "from the SSD",
+        (
+            "the model's weights are still being identified; until then, nothing is saved "
+            "to or restored from disk"
+        ),
     )
     FINGERPRINT_FAILED = (
         "fingerprint_failed",
-        "the model's weights could not be identified; nothing goes to or comes from the SSD",
+        "the model's weights could not be identified; nothing is saved to or restored from disk",
     )
-    CORRUPT_BLOCK = "corrupt_block", "a file of the store failed its check and was dropped"
-    CORRUPT_CHECKPOINT = "corrupt_checkpoint", "a saved state failed its check and was dropped"
+    CORRUPT_BLOCK = "corrupt_block", "a block in the store failed verification and was dropped"
+    CORRUPT_CHECKPOINT = (
+        "corrupt_checkpoint",
+        "a checkpoint in the store failed verification and was dropped",
+    )
     CORRUPT_INDEX = "corrupt_index", "a row of the store's index was damaged and was dropped"
-    FILE_GONE = "file_gone", "a file of the store is not there any more"
-    LAYOUT_REFUSED = "layout_refused", "a saved state does not have this model's layout"
-    REBUILDING = "rebuilding", "the store's index was lost and is being rebuilt from its files"
-    STORE_BUSY = "store_busy", "another process holds the store's index"
+    FILE_GONE = "file_gone", "a file is missing from the store"
+    LAYOUT_REFUSED = "layout_refused", "a saved state does not match this model's layout"
+    REBUILDING = "rebuilding", "the store's index was lost and is being rebuilt from the files"
+    STORE_BUSY = "store_busy", "another process has locked the store's index"
     STORE_UNAVAILABLE = "store_unavailable", "the store cannot be opened or read"
-    OTHER_VERSION = "other_version", "the store has a format this version does not know"
-    NOT_A_STORE = "not_a_store", "the cache directory holds something that is not a store"
+    OTHER_VERSION = "other_version", "the store's format is not supported by this version"
+    NOT_A_STORE = "not_a_store", "the cache directory contains something other than a store"
 
 
 _FROM_STORE: "dict[MissReason, Reason | None]" = {

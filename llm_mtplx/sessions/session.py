@@ -60,7 +60,7 @@ class Session:
     asked: int = 0  # where the latest question ends, before the tool rounds that answer it
     pointer: str | None = None  # what the line was called when it was last kept on the SSD
     last_used: float = 0.0
-    packed: np.ndarray | None = None  # the ids while it rests in the bank, quick to compare
+    packed: np.ndarray | None = None  # the ids as the bank last compared them
 
     @property
     def ids(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Decoding with a draft and a verify, exact for any head, depth and temperature.
+"""Speculative decoding: draft, verify, accept. Exact for any head, depth and temperature.
 
 Words: the *trunk* is the target model, the *head* its MTP head (the drafter). A *round* drafts
 *depth* tokens after the *primary* (a token already emitted, not yet forwarded), verifies them in

@@ -6,6 +6,8 @@ its cost.
 
 from collections.abc import Mapping, Sequence
 
+from .depth import shared_costs
+
 # What is expected of a first draft before any was examined. More than most texts hold, so that
 # drafting is tried: a try costs less than text that drafts well would lose without.
 FIRST_RIGHT = 0.9
@@ -32,6 +34,18 @@ class AdaptiveDepth:
     def plain_once(self) -> bool:
         """Whether the next round is plain and the one after it drafts."""
         return self.depth == 0 and self._rest <= 1 and self._best(1) > 0
+
+    def depth_in(self, company: int) -> int:
+        """The best depth now beside so many conversations less one, that do alike."""
+        costs = shared_costs(self._costs, company)
+        return min(_best(costs, _expected(self._examined, self._accepted)), self.depth)
+
+    def worth(self, company: int = 1) -> float:
+        """Tokens that the round which comes next is expected to bring for its cost, in plain
+        rounds."""
+        depth = self.depth if company == 1 else self.depth_in(company)
+        costs = self._costs if company == 1 else shared_costs(self._costs, company)
+        return _worth(costs, _expected(self._examined, self._accepted), depth)
 
     def add(self, tokens: int, drafted: int, accepted: int) -> None:
         """A round emitted ``tokens``; a draft was examined if those before it were accepted."""
@@ -78,11 +92,13 @@ def _expected(examined: Sequence[float], accepted: Sequence[float]) -> list[floa
 def _best(costs: Mapping[int, float], shares: Sequence[float]) -> int:
     """The depth with the most tokens expected for its cost; the lowest of equals."""
 
-    def worth(depth: int) -> float:
-        tokens = reached = 1.0
-        for share in shares[:depth]:
-            reached *= share
-            tokens += reached
-        return tokens / costs[depth]
+    return max(sorted(costs), key=lambda depth: _worth(costs, shares, depth))
 
-    return max(sorted(costs), key=worth)
+
+def _worth(costs: Mapping[int, float], shares: Sequence[float], depth: int) -> float:
+    """Tokens expected of a round at a depth for its cost."""
+    tokens = reached = 1.0
+    for share in shares[:depth]:
+        reached *= share
+        tokens += reached
+    return tokens / costs[depth]

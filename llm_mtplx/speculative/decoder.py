@@ -21,37 +21,27 @@ from ..architectures.state import MAX_WAITING, State
 from ..architectures.trunk import Trunk
 from ..errors import EngineError
 from .acceptance import accept
+from .copying import CopyIndex
 from .distributions import Choice, Sampling, choose
 from .logprobs import Logprobs
 from .masks import Masks
 from .noise import Noise
 from .penalties import Penalties, PenaltySettings
+from .step import Draft, Read, Steps, Verify, alone
+from .windows import Window, Windows
 
-# Rows of one prefill forward. Where the recurrence is a loop of ops the graph grows with rows.
-KERNEL_CHUNK = 2048
-OPS_CHUNK = 512
-
-# Rounds that can be taken back row by row. Each pins one recurrent state, 154 MB on a 27B, and a
-# stop string may stay undecided for long: as long as a tool call is being written.
-MAX_WINDOWS = 4
+# Rows of one prefill forward: no more than it takes to read fast, because others who are being
+# answered wait for it. On a CPU 128 rows are read as fast as 512.
+KERNEL_CHUNK = 512
+OPS_CHUNK = 128
 
 
 @dataclass(frozen=True)
 class Round:
     tokens: list[int]  # newly emitted: the accepted drafts and the token after them
-    drafted: int
+    drafted: int  # the head's and the copied ones
     accepted: int
-
-
-@dataclass(frozen=True)
-class Window:
-    """What one round's forward left behind to come back to a position inside it."""
-
-    start: int  # position before the forward
-    hidden_before: mx.array  # [1, 1, H]
-    hidden: mx.array  # [1, T, H]
-    tape: Tape
-    kept: int  # rows that were right
+    copied: int = 0  # the first so many drafts
 
 
 @dataclass(frozen=True)
@@ -94,7 +84,8 @@ class Decoder:
         self._ahead: Ahead | None = None
         self.primary: int | None = None  # emitted, not yet forwarded
         self.hold: int | None = None  # the earliest position rewind() must be able to reach
-        self._windows: list[Window] = []
+        self._windows = Windows()
+        self._index = CopyIndex()
 
     @property
     def state(self) -> State:
@@ -141,7 +132,7 @@ class Decoder:
         """The token after the prefilled ids: emitted, and the first primary."""
         assert self._state.hidden is not None, "prefill first"
         logits = self.trunk.logits(self._state.hidden)[0]
-        _, own = self._judge([], self._shaped(logits))
+        _, own = alone(self.trunk, self.head, self._judge([], self._shaped(logits)))
         self.primary = own[0]
         self._emitted([self.primary], logits)
         return self.primary
@@ -153,7 +144,7 @@ class Decoder:
         if known:
             self._forward(known)
         # Nothing before them can be come back to.
-        self._windows = []
+        self._windows = Windows()
         self.primary = last
         self._emitted(tokens)
 
@@ -172,25 +163,52 @@ class Decoder:
         if self.logprobs is not None:
             self.logprobs.add(tokens, logits)
 
-    def round(self, depth: int, room: int, ends: Callable[[int], bool]) -> Round:
-        """Draft ``depth`` tokens, verify them, emit at most ``room`` >= 1.
-
-        ``ends(token)`` says that nothing may follow ``token``: text and state stop there.
-        """
+    def round(
+        self, depth: int, room: int, ends: Callable[[int], bool], copies: range | None = None
+    ) -> Round:
+        """One round of this conversation alone: see ``steps``."""
         assert self.primary is not None, "prefill and first() come before the rounds"
-        primary, state = self.primary, self._state
-        depth = min(depth, room - 1) if self.head is not None else 0
+        plain = self._drafted(depth, room) == 0 and not self._copied(copies, room)
         # Rules must know a token before they can say what may follow it.
-        if depth == 0 and self.hold is None and self.masks is None:
-            return self._plain_round(primary, room)
-        self._land()
-        drafts = self._draft(primary, depth)
+        if plain and self.hold is None and self.masks is None:
+            return self._plain_round(self.primary, room)
+        return alone(self.trunk, self.head, self.steps(depth, room, ends, copies))
 
-        tape = Tape() if depth or self.hold is not None else None
+    def _drafted(self, depth: int, room: int) -> int:
+        return min(depth, room - 1) if self.head is not None else 0
+
+    def _copied(self, copies: range | None, room: int) -> Sequence[int]:
+        """What is copied from the line as drafts, if it is of one of the lengths ``copies``."""
+        if copies is None or self.primary is None:
+            return []
+        ids, most = self._state.ids, min(copies.stop, room) - 1
+        self._index.extend(ids)
+        found = self._index.after(ids, self.primary, most)
+        return found if len(found) >= copies.start else []
+
+    def steps(
+        self, depth: int, room: int, ends: Callable[[int], bool], copies: range | None = None
+    ) -> Steps[Round]:
+        """Draft, verify, emit at most ``room`` >= 1.
+
+        Drafts are what can be copied from the line, if it is of one of the lengths ``copies``, and
+        where that is less than ``depth`` tokens the head goes on from it. ``ends(token)`` says that
+        nothing may follow ``token``: text and state stop there.
+        """
+        self._land()
+        primary, state = self.primary, self._state
+        assert primary is not None, "prefill and first() come before the rounds"
+        depth = self._drafted(depth, room)
+        copied = [mx.array([token], dtype=mx.uint32) for token in self._copied(copies, room)]
+        with_head = len(copied) < depth
+        drafts = copied
+        if with_head:
+            drafts = yield from self._draft(primary, depth, copied)
+
+        tape = Tape() if drafts or self.hold is not None else None
         tokens = mx.concatenate([mx.array([primary], dtype=mx.uint32), *drafts])[None]
-        hidden = self.trunk.forward(tokens, state.cache, tape)
-        logits = self.trunk.logits(hidden)[0]
-        drafted, own = self._judge(drafts, self._shaped(logits, drafts))
+        hidden, logits = yield Verify(tokens, state.cache, tape)
+        drafted, own = yield from self._judge(drafts, self._shaped(logits, drafts))
 
         right = accept(drafted, own)
         accepted = drafted[:right]
@@ -199,10 +217,10 @@ class Decoder:
             if ends(token):
                 emitted = accepted = accepted[: at + 1]
                 break
-        self._keep(primary, accepted, hidden, tape, drafted=depth)
+        self._keep(primary, accepted, hidden, tape, with_head)
         self.primary = emitted[-1] if len(emitted) > len(accepted) else None
         self._emitted(emitted, logits)
-        return Round(emitted, depth, right)
+        return Round(emitted, len(drafts), right, len(copied))
 
     @property
     def _next(self) -> int:
@@ -254,33 +272,41 @@ class Decoder:
             self.trunk.trim(self._state.cache, 1)
             self._ahead = None
 
-    def _draft(self, primary: int, depth: int) -> list[mx.array]:
-        """``depth`` drafts, each an array [1].
+    def _draft(
+        self, primary: int, depth: int, copied: Sequence[mx.array] = ()
+    ) -> Steps[list[mx.array]]:
+        """``depth`` drafts, each an array [1], the copied ones first.
 
         The head's history ends at the primary's row; the rows of the drafts, made from guesses,
         are forgotten.
         """
         if depth == 0:
             return []
-        state, head = self._state, self.head
-        assert head is not None and state.hidden is not None and state.head_cache is not None
+        state = self._state
+        assert state.hidden is not None and state.head_cache is not None
         state.wait(state.hidden, [primary])
-        hidden = state.feed_head(self.trunk, head)
-        certain = state.head_cache.offset
+        hidden, tokens = state.waiting_rows()
         drafts: list[mx.array] = []
         for step in range(depth):
-            if step:
-                embedding = self.trunk.embed(drafts[-1][None])
-                hidden = head(hidden, embedding, state.head_cache)
-            logits = self._shaped(head.logits(hidden, self.trunk)[0], drafts)
+            hidden, logits = yield Draft(hidden, tokens, state.head_cache)
+            if not step:
+                state.fed()
+                certain = state.head_cache.offset
             keys = self._noise.keys(self._next + step, 1)
-            drafts.append(choose(logits, self.draft_sampling, keys).tokens)
+            if step < len(copied):
+                drafts.append(copied[step])
+            else:
+                shaped = self._shaped(logits, drafts)
+                drafts.append(choose(shaped, self.draft_sampling, keys).tokens)
+            tokens = drafts[-1][None]
             # The device drafts while Python builds what comes next.
             mx.async_eval(drafts[-1])  # type: ignore[no-untyped-call]
         state.head_cache.trim(state.head_cache.offset - certain)
         return drafts
 
-    def _judge(self, drafts: list[mx.array], logits: mx.array) -> tuple[list[int], list[int]]:
+    def _judge(
+        self, drafts: list[mx.array], logits: mx.array
+    ) -> Steps[tuple[list[int], list[int]]]:
         """The draft ids, and the trunk's own choices in their places and after them.
 
         ``logits`` [depth + 1, V]: the trunk's after the primary and after each draft, shaped.
@@ -288,7 +314,7 @@ class Decoder:
         rows = logits.shape[0]
         choice = choose(logits, self.sampling, self._noise.keys(self._next, rows))
         drafted = mx.concatenate(drafts) if drafts else mx.array([], dtype=mx.uint32)
-        mx.eval(*choice.arrays, drafted)
+        yield Read([*choice.arrays, drafted])
         return _ints(drafted), self._read(choice, logits, self._next)
 
     def _read(self, choice: Choice, logits: mx.array, position: int) -> list[int]:
@@ -304,33 +330,30 @@ class Decoder:
         return tokens
 
     def _keep(
-        self, primary: int, accepted: list[int], hidden: mx.array, tape: Tape | None, drafted: int
+        self,
+        primary: int,
+        accepted: list[int],
+        hidden: mx.array,
+        tape: Tape | None,
+        with_head: bool,
     ) -> None:
-        """Leave the state as if only the primary and the accepted drafts had been forwarded."""
+        """Leave the state as if only the primary and the accepted drafts had been forwarded.
+
+        ``with_head``: the primary's row is in the head's history already.
+        """
         state = self._state
         assert state.hidden is not None
         keep = 1 + len(accepted)
         if tape is not None:
-            self.trunk.cut(state.cache, tape, forwarded=drafted + 1, keep=keep)
+            self.trunk.cut(state.cache, tape, forwarded=hidden.shape[1], keep=keep)
             if self.hold is not None:
-                self._hold_round(Window(state.position, state.hidden, hidden, tape, keep))
-        if drafted == 0:
+                self._windows.add(Window(state.position, state.hidden, hidden, tape, keep))
+        if not with_head:
             self._wait_for_head(state.hidden, primary)
         state.wait(hidden[:, : keep - 1], accepted)
         state.hidden = hidden[:, keep - 1 : keep]
         state.ids += [primary, *accepted]
-        if self._windows:
-            held = state.position if self.hold is None else self.hold
-            self._windows = [w for w in self._windows if w.start + w.hidden.shape[1] > held]
-
-    def _hold_round(self, window: Window) -> None:
-        """The oldest window reaches the earliest position, the newest ones what is likely asked
-        for; rows between them are forwarded again where they are."""
-        if self._windows:
-            self._windows[-1].tape.forget_states()
-        self._windows.append(window)
-        if len(self._windows) > MAX_WINDOWS:
-            del self._windows[1]
+        self._windows.forget(state.position if self.hold is None else self.hold)
 
     def rewind(self, position: int) -> None:
         """Go back to ``position`` >= hold, as if nothing after it had been forwarded or emitted."""
@@ -339,7 +362,7 @@ class Decoder:
         state = self._state
         if position >= state.position:
             return
-        window = next(w for w in reversed(self._windows) if w.start <= position)
+        window = self._windows.at(position)
         keep = min(position - window.start, window.kept)
         end = window.start + keep
         between = state.ids[end:position]
@@ -347,7 +370,7 @@ class Decoder:
         self.trunk.trim(state.cache, state.position - end)
         state.forget(end)
         state.hidden = window.hidden[:, keep - 1 : keep] if keep else window.hidden_before
-        self._windows = []
+        self._windows = Windows()
         if between:
             self._forward(between)
 
@@ -367,8 +390,8 @@ def _require_finite(top: mx.array) -> None:
     values = cast(list[float], top.tolist())
     if not all(map(math.isfinite, values)):
         raise EngineError(
-            "The model computed logits that are not finite (NaN or infinity), so this answer "
-            "cannot go on. Nothing of it was kept; check the model's files."
+            "The model computed logits that are not finite (NaN or infinity), so this "
+            "answer cannot continue. Nothing of it was saved; check the model's files."
         )
 
 

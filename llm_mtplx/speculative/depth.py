@@ -4,6 +4,9 @@ No depth changes a token, so these rules are about speed alone. A saved measurem
 this machine takes their place, and rounds that this process has timed do (see ``pace.py``).
 """
 
+from collections.abc import Mapping
+from itertools import pairwise
+
 from ..architectures.runtime import Backend
 
 FAMILY_DEPTH = 3
@@ -43,3 +46,42 @@ def guessed_costs(backend: Backend, depth: int, most: int | None = None) -> dict
     draft = BREAK_EVEN[backend] if depth else HOPELESS
     deepest = DEEPEST if most is None else max(min(DEEPEST, most), 1)
     return {d: 1 + draft * d for d in range(deepest + 1)}
+
+
+ROW_SHARE = (
+    0.55  # of what a draft adds to a round alone: its row in the verify; the rest is the head
+)
+
+
+def row_cost(costs: Mapping[int, float]) -> float:
+    """What one row more in a verify costs in plain rounds, from what rounds cost by depth."""
+    deepest = max(costs)
+    return ROW_SHARE * (costs[deepest] - 1) / deepest if deepest else 0.0
+
+
+def verify_cost(rows: int, measured: Mapping[int, float]) -> float:
+    """What a verify of so many rows costs in plain rounds: on the line between, or beyond, the
+    nearest two of ``measured``, which has at least one number of rows besides 1."""
+    known = sorted({1: 1.0, **measured}.items())
+    for (low, below), (high, above) in pairwise(known):
+        if rows <= high or (high, above) == known[-1]:
+            return below + (above - below) * (rows - low) / (high - low)
+    raise ValueError("nothing was measured")
+
+
+def shared_costs(costs: Mapping[int, float], company: int) -> dict[int, float]:
+    """What rounds cost where ``company`` conversations share each forward, from what they cost one
+    alone; in plain rounds of that company.
+
+    A forward of r rows is taken to cost 1 + s (r - 1) plain rows. Measured on a CPU with OpenBLAS,
+    a bit more than half of what a draft adds to a round alone is its row in the verify (s), the
+    rest the head's, whose forward grows by a seventh with each conversation.
+    """
+    shared = {}
+    for depth, cost in costs.items():
+        slope = (cost - 1) / depth if depth else 0.0
+        row = ROW_SHARE * slope
+        draft = (slope - row) * (1 + 0.15 * (company - 1))
+        plain = 1 + row * (company - 1)
+        shared[depth] = (1 + row * (company * (depth + 1) - 1) + depth * draft) / plain
+    return shared

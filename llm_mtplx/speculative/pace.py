@@ -9,6 +9,8 @@ import statistics
 from collections import deque
 from collections.abc import Mapping
 
+from .depth import row_cost
+
 SAMPLES = 9  # latest rounds of a depth whose median counts
 ENOUGH = 2  # before that many, a depth's cost is a guess
 # Rounds with drafts after which plain rounds are timed (again), and how many of them: the first
@@ -21,11 +23,14 @@ PLAIN = 3
 class Pace:
     """One loaded model's, shared by its answers."""
 
-    def __init__(self, guessed: Mapping[int, float]) -> None:
-        """``guessed``: a cost for depth 0, which is 1, and for each depth that may be taken."""
+    def __init__(self, guessed: Mapping[int, float], guessed_row: float | None = None) -> None:
+        """``guessed``: a cost for depth 0, which is 1, and for each depth that may be taken.
+        ``guessed_row``: of one row more in a verify; where not given, what follows from them."""
         self.costs = dict(guessed)  # changes as rounds are timed
         self._guessed = dict(guessed)
         self._spent: dict[int, deque[float]] = {d: deque(maxlen=SAMPLES) for d in guessed}
+        self._guessed_row = guessed_row
+        self._rows: deque[float] = deque(maxlen=SAMPLES)  # what a row more cost in long verifies
         self._left = DUE  # rounds with drafts until plain ones are due
 
     @property
@@ -49,6 +54,22 @@ class Pace:
         }
         for d in self.costs:
             self.costs[d] = known.get(d) or self._scaled(d, known)
+
+    def add_verify(self, rows: int, seconds: float) -> None:
+        """A verify of so many rows, without drafts of the head, took so long."""
+        if rows > 1 and len(self._spent[0]) >= ENOUGH:
+            plain = statistics.median(self._spent[0])
+            self._rows.append(max(seconds / plain - 1, 0.0) / (rows - 1))
+
+    def verify_cost(self, rows: int) -> float:
+        """What a verify of so many rows costs."""
+        if len(self._rows) >= ENOUGH:
+            row = statistics.median(self._rows)
+        elif self._guessed_row is not None:
+            row = self._guessed_row
+        else:
+            row = row_cost(self.costs)
+        return 1 + row * (rows - 1)
 
     def count(self, depth: int) -> None:
         """A round of that depth was done, timed or not."""

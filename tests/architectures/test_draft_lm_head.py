@@ -95,9 +95,9 @@ def sampled(trunk, head, depth: int) -> tuple[list[int], list[tuple[mx.array, in
     made: list[tuple[mx.array, int, int]] = []
 
     class Noting(Decoder):
-        def _draft(self, primary, depth):
+        def _draft(self, primary, depth, copied=()):
             rows.clear()
-            drafts = super()._draft(primary, depth)
+            drafts = yield from super()._draft(primary, depth, copied)
             places = range(self._next, self._next + len(drafts))
             made.extend(zip(rows, places, [draft.item() for draft in drafts], strict=True))
             return drafts

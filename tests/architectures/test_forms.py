@@ -105,7 +105,7 @@ def test_a_pack_of_no_known_width_is_refused(tmp_path: Path, quantized_demo: Qua
     head = pack(head_of(quantized_demo[2]), HEADS["all"])
     head["mtp.fc.weight"] = head["mtp.fc.weight"][:, :-8]
     save(folder / "mtp.safetensors", head)
-    with pytest.raises(ModelFolderError, match=r"fc is packed as .* no known quantization"):
+    with pytest.raises(ModelFolderError, match=r"fc is packed as .* not a known quantization"):
         load(folder, quiet)
 
 
@@ -150,7 +150,7 @@ def test_what_a_pack_says_of_itself(tmp_path: Path) -> None:
     lines: list[str] = []
     assert load(folder, lines.append).head is None
     assert lines == [
-        "model wants its MTP head run with hidden_variant 'pre_norm', which is not supported; "
+        "model needs its MTP head run with hidden_variant 'pre_norm', which is not supported; "
         "it decodes without drafts."
     ]
 
@@ -220,7 +220,7 @@ def test_experts_as_mlx_lm_converts_and_quantizes_them(
             lambda w: w.update(
                 {"mtp.layers.0.mlp.experts.down_proj": np.zeros((8, 7, 64), np.float32)}
             ),
-            "no known layout of experts",
+            "not a known expert layout",
         ),
         (
             lambda w: w.update(

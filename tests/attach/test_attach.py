@@ -155,18 +155,18 @@ def test_a_folder_that_looks_different_there_is_not_answered_from(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("llm_mtplx.attach.handshake.folder_identity", lambda folder: "other")
-    with pytest.raises(NoEngine, match="other files"):
+    with pytest.raises(NoEngine, match="different files"):
         on_resident(request())
 
 
 def test_a_stale_socket_is_no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path / "other"))
-    with pytest.raises(NoEngine, match="no engine is resident"):
+    with pytest.raises(NoEngine, match="no engine is running"):
         connect()
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(place.socket_path()))
     try:
-        with pytest.raises(NoEngine, match="nobody answers"):
+        with pytest.raises(NoEngine, match="nothing answers"):
             connect()
     finally:
         place.socket_path().unlink()
@@ -195,9 +195,9 @@ def test_another_directory_is_refused_on_both_ends(
     monkeypatch.setattr(attach, "directory", lambda: tmp_path)
     tmp_path.chmod(0o755)
     place.socket_path().touch()
-    with pytest.raises(NoEngine, match="only you can enter"):
+    with pytest.raises(NoEngine, match="only you can access"):
         connect()
-    with pytest.raises(EngineError, match="only you can enter"):
+    with pytest.raises(EngineError, match="only you can access"):
         place.make_directory()
     # Nor is it believed who holds the place: 'stop' would end that process.
     with place.socket_path().with_suffix(".lock").open("w") as lock:
@@ -258,7 +258,7 @@ def test_a_hung_engine_is_left_alone_or_an_error(
     attachment._connection.settimeout(0.2)
     monkeypatch.setattr(attach, "CONNECT_S", 0.2)
     try:
-        with pytest.raises(EngineError, match="no sign of life"):
+        with pytest.raises(EngineError, match="not responding"):
             list(events)
         with pytest.raises(NoEngine):
             on_resident(request())

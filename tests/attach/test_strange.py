@@ -147,18 +147,18 @@ def test_what_has_begun_is_not_begun_again() -> None:
     with listening(ours(), b'{"event": "Text", "text": "Rome"}\n{"event": "Text", "text": 3}\n'):
         events = iter(choose.stream(ASKED, stays=False))
         assert next(events) == Text("Rome")
-        with pytest.raises(EngineError, match="cannot be read: text"):
+        with pytest.raises(EngineError, match="unreadable message: text"):
             next(events)
 
 
 @pytest.mark.parametrize("status", STATUSES.values(), ids=list(STATUSES))
 def test_commands_say_that_it_cannot_be_read(status: bytes) -> None:
     with listening(status):
-        with pytest.raises(NoEngine, match="does not answer"):
+        with pytest.raises(NoEngine, match="does not respond"):
             ask("status")
         shown = invoke("mtplx", "status")
         assert shown.exit_code == 0, shown.output
-        assert "does not answer as an engine" in shown.stderr
+        assert "does not respond like an engine" in shown.stderr
         assert len(shown.stderr.splitlines()) == 1
 
 
@@ -172,5 +172,5 @@ def test_an_engine_that_is_wanted_and_does_not_start_is_one_line(
     assert "Paris" in answer()
     assert "Paris" in answer()
     (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
-    assert "no engine could be started to stay" in line
+    assert "the background engine could not be started" in line
     assert os.fspath(tmp_path / "file") in line

@@ -92,8 +92,8 @@ def test_a_break_in_mid_file_goes_on_from_there(hub: FakeHub) -> None:
     size = len(hub.repos[REPO].files[WEIGHTS])
     hub.break_after[WEIGHTS] = 100_000
     said = error("mtplx", "download", REPO)
-    assert "answered 503" in said
-    assert "to go on from here" in said
+    assert "returned status 503" in said
+    assert "to resume" in said
     assert places.find(REPO) is None
     assert "not on this machine" in error("mtplx", "add", REPO)
     hub.fail.clear()
@@ -134,7 +134,7 @@ def test_what_changed_upstream_is_not_glued_to_what_was_here(hub: FakeHub) -> No
 @pytest.mark.parametrize("name", [WEIGHTS, "tokenizer_config.json"])
 def test_a_wrong_hash_is_refused_and_fetched_anew(hub: FakeHub, name: str) -> None:
     hub.corrupt.add(name)
-    assert f"{name} arrived damaged" in error("mtplx", "download", REPO)
+    assert f"{name} is damaged" in error("mtplx", "download", REPO)
     assert places.find(REPO) is None
     hub.corrupt.clear()
     ok("mtplx", "download", REPO)
@@ -151,16 +151,16 @@ def test_a_damaged_part_is_found_at_its_end(hub: FakeHub) -> None:
     key = key_of(hub.repos[REPO].files[WEIGHTS])
     part = places.repo_folder(REPO) / "blobs" / f"{key}.incomplete"
     part.write_bytes(b"\0" * 100_000)
-    assert "arrived damaged" in error("mtplx", "download", REPO)
+    assert "is damaged" in error("mtplx", "download", REPO)
     ok("mtplx", "download", REPO)
 
 
 @pytest.mark.parametrize(
     ("token", "says"),
     [
-        (None, "is gated: accept its terms at {endpoint}/acme/tiny, then set HF_TOKEN"),
-        ("stranger", "your token has no access: ask for it at {endpoint}/acme/tiny"),
-        ("nonsense", "does not accept your token"),
+        (None, "is gated. Accept its terms at {endpoint}/acme/tiny, then set HF_TOKEN"),
+        ("stranger", "your token has no access. Request access at {endpoint}/acme/tiny"),
+        ("nonsense", "rejected your token"),
     ],
 )
 def test_gated(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, token: str | None, says: str) -> None:
@@ -177,9 +177,9 @@ def test_gated(hub: FakeHub, monkeypatch: pytest.MonkeyPatch, token: str | None,
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (("acme/nothing",), "has no model acme/nothing, or it is private: then set HF_TOKEN"),
+        (("acme/nothing",), "has no model acme/nothing. If it is private, set HF_TOKEN"),
         ((REPO, "--revision", "v9"), "acme/tiny has no revision 'v9'"),
-        (("nonsense",), "'nonsense' is no model of the catalog"),
+        (("nonsense",), "'nonsense' is neither a catalog model"),
         (("mtplx-demo",), "is a folder on this machine"),
         (
             ("Youssofal/Qwen3.8-Flash-Next-MTPLX-Bare-Speed",),
@@ -199,12 +199,12 @@ def test_a_revision_is_a_name(hub: FakeHub, revision: str) -> None:
 
 def test_a_file_that_is_not_there(hub: FakeHub) -> None:
     hub.fail["tokenizer.json"] = 404
-    assert "answered 404 for acme/tiny" in error("mtplx", "download", REPO)
+    assert "returned status 404 for acme/tiny" in error("mtplx", "download", REPO)
 
 
 def test_nobody_listens(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    assert "acme/tiny could not be fetched: " in error("mtplx", "download", REPO)
+    assert "acme/tiny could not be downloaded: " in error("mtplx", "download", REPO)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_what_cannot_be_run_is_refused_before_its_weights(
 def test_a_disk_that_is_too_small(hub: FakeHub) -> None:
     hub.declared[WEIGHTS] = 10**18
     said = error("mtplx", "download", REPO, "--force")
-    assert "Not enough disk: 1000000000.0 GB are to be fetched" in said
+    assert "Not enough disk space: the download is 1000000000.0 GB" in said
     assert WEIGHTS not in {name for name, _, _ in hub.sent}
 
 
@@ -237,7 +237,7 @@ def test_a_disk_that_fills_up(hub: FakeHub) -> None:
     part = places.repo_folder(REPO) / "blobs" / f"{key}.incomplete"
     part.parent.mkdir(parents=True)
     part.symlink_to("/dev/full")
-    assert "No space left on device. What has arrived is kept" in error("mtplx", "download", REPO)
+    assert "No space left on device. Downloaded data is kept" in error("mtplx", "download", REPO)
     part.unlink()
     hub.sent.clear()
     ok("mtplx", "download", REPO)
@@ -255,7 +255,7 @@ def test_a_model_that_does_not_fit_into_memory(
     hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("llm_mtplx.catalog.machine.memory_bytes", lambda: 2**20)
-    assert "does not fit into this machine's memory; --force" in error("mtplx", "download", REPO)
+    assert "this machine's memory. Use --force" in error("mtplx", "download", REPO)
     assert "does not fit: needs about" in ok("mtplx", "download", REPO, "--dry-run")
     ok("mtplx", "download", REPO, "--force")
 
@@ -317,10 +317,10 @@ def test_a_head_is_fetched_from_where_the_pack_says_it_lies(hub: FakeHub, tmp_pa
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ({"mtp_file": "heads/x.safetensors"}, "heads/x.safetensors, which it does not have"),
+        ({"mtp_file": "heads/x.safetensors"}, "heads/x.safetensors but does not contain it"),
         ({"mtp_file": "../x.safetensors"}, "an MTP head file outside the folder"),
-        ({"mtp_file": "head.py"}, "head.py: no safetensors file"),
-        ({"min_engine_version": "2.13.0"}, "acme/tiny needs MTPLX 2.13.0"),
+        ({"mtp_file": "head.py"}, "head.py is not a safetensors file"),
+        ({"min_engine_version": "2.13.0"}, "acme/tiny requires MTPLX 2.13.0"),
     ],
 )
 def test_a_pack_whose_record_cannot_be_kept_to_is_refused_before_its_weights(
@@ -356,7 +356,7 @@ def test_offline(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     ok("mtplx", "download", REPO)
     hub.sent.clear()
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert "on this machine already" in ok("mtplx", "download", REPO)
+    assert "already on this machine" in ok("mtplx", "download", REPO)
     assert hub.sent == []
 
 
@@ -380,7 +380,7 @@ def test_a_catalog_model_by_its_name(hub: FakeHub, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_taken_alias_is_told_before_the_download(hub: FakeHub) -> None:
-    assert "'mtplx-demo' already names mtplx-demo" in error(
+    assert "'mtplx-demo' is already used by mtplx-demo" in error(
         "mtplx", "download", REPO, "-a", "mtplx-demo"
     )
     assert hub.sent == []

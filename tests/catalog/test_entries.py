@@ -109,7 +109,7 @@ def test_half_a_download_is_not_taken_for_a_model(tmp_path: Path) -> None:
     (path / "model.safetensors.index.json").write_text(json.dumps(names))
     result = invoke("-m", "qwen3.5-4b-mtp", "Hello")
     assert result.exit_code == 1
-    assert "only partly on this machine. Get it (2.6 GB) with: llm mtplx download" in result.stderr
+    assert "only partly downloaded. Get it (2.6 GB) with: llm mtplx download" in result.stderr
     whole = copy_demo(tmp_path / "home/.lmstudio/models/Youssofal/Qwen3.5-4B-MTPLX-Optimized-Speed")
     entry = find_entry("qwen3.5-4b-mtp")
     assert entry is not None and entry.path == whole
@@ -149,14 +149,14 @@ def test_an_alias_belongs_to_one_model(tmp_path: Path) -> None:
     ok("mtplx", "add", str(first), "-a", "tiny", "-a", "small")
     result = invoke("mtplx", "add", str(second), "-a", "tiny")
     assert result.exit_code == 1
-    assert "'tiny' already names mtplx/a/tiny" in result.stderr
+    assert "'tiny' is already used by mtplx/a/tiny" in result.stderr
     assert "mtplx-demo" in invoke("mtplx", "add", str(second), "-a", "mtplx-demo").stderr
 
 
 def test_a_catalog_model_stays_in_the_catalog() -> None:
     result = invoke("mtplx", "remove", "qwen3.5-9b-mtp")
     assert result.exit_code == 1
-    assert "is in the catalog and stays there" in result.stderr
+    assert "is in the catalog and cannot be removed" in result.stderr
 
 
 def test_the_list() -> None:
@@ -177,7 +177,7 @@ def test_the_recommended(monkeypatch: pytest.MonkeyPatch) -> None:
         ("mimo-v2.6-qwen-9b-mtp", "recommended"),
     ]
     monkeypatch.setattr(machine, "memory_bytes", lambda: 2**30)
-    assert "No model of the catalog suits this machine" in ok("mtplx", "models", "--recommended")
+    assert "No model in the catalog suits this machine" in ok("mtplx", "models", "--recommended")
 
 
 @pytest.mark.parametrize(

@@ -193,5 +193,5 @@ def test_what_cannot_be_asked_for(tagged: ChatTokenizer, tmp_path: Path) -> None
             call_grammar([tool], [tool["function"]["name"]], tagged)
     folder = copy_demo(tmp_path / "mute")
     (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
-    with pytest.raises(RequestError, match="writes no calls"):
+    with pytest.raises(RequestError, match="no format for tool calls"):
         call_grammar(TOOLS, ["nothing"], ChatTokenizer(folder))

@@ -17,6 +17,7 @@ from mlx.utils import tree_flatten
 
 from llm_mtplx.chat.latesystem import CLOSE, OPEN
 from llm_mtplx.engine.turn import Turn
+from llm_mtplx.speculative.decoder import Decoder
 
 from ..dictated import DictatedDecoder
 from ..forms import save_folder
@@ -86,12 +87,11 @@ def call_text(call: dict[str, Any]) -> str:
 
 
 class DictatedTurn(Turn):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def _decoder(self, thinking: bool) -> Decoder:
         tokenizer = self.model.tokenizer
         ids = [*tokenizer.encode(answer_to(self._text)), tokenizer.message_end]
-        state = self.decoder.state
-        self.decoder = DictatedDecoder(self.model, self.prompt, ids, state=state)
+        state = self._loan.session.state
+        return DictatedDecoder(self.model, self.prompt, ids, state=state)
 
 
 def main(folder: str, *options: str) -> None:

@@ -1,4 +1,4 @@
-"""Claude Code, with the environment that the README gives."""
+"""Claude Code, with the environment that docs/agents.md gives."""
 
 import json
 from pathlib import Path

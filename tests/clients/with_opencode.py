@@ -1,4 +1,4 @@
-"""opencode, as its configuration in the README has it."""
+"""opencode, configured as docs/agents.md shows."""
 
 import json
 from pathlib import Path

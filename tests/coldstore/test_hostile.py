@@ -173,7 +173,7 @@ def save_another(cache_dir: Path) -> None:
 def test_a_writer_s_name_leads_nowhere(tmp_path: Path, name: str) -> None:
     root = make(tmp_path)
     outside = tmp_path / "outside.lock"
-    outside.write_text("not the store's")
+    outside.write_text("do not belong to the store")
     query = "INSERT INTO writing VALUES (zeroblob(32), ?, 'block', 0)"
     change(root, query, name.format(tmp=tmp_path))
     turn(tmp_path)
@@ -181,7 +181,7 @@ def test_a_writer_s_name_leads_nowhere(tmp_path: Path, name: str) -> None:
     with opened(tmp_path) as store:
         store.compact(0.0)
         store.forget(everything=True)
-    assert outside.read_text() == "not the store's"
+    assert outside.read_text() == "do not belong to the store"
     assert not list(tmp_path.rglob("*.tmp"))
     with closing(sqlite3.connect(root / "manifest.sqlite")) as sql:
         assert sql.execute("SELECT * FROM writing").fetchall() == []
@@ -286,7 +286,7 @@ def full_directory(path: Path) -> None:
 def link(path: Path) -> None:
     root = next(parent for parent in path.parents if parent.name == "sessions-v1")
     target = root.parent / "outside"
-    target.write_text("not the store's")
+    target.write_text("do not belong to the store")
     path.symlink_to(target)
 
 
@@ -329,7 +329,7 @@ def test_something_else_in_a_file_s_place(
     if place != "CACHEDIR.TAG" and not place.startswith("writers"):
         assert not path.exists() or stat.S_ISREG(path.lstat().st_mode)
     if other is link:
-        assert (tmp_path / "outside").read_text() == "not the store's"
+        assert (tmp_path / "outside").read_text() == "do not belong to the store"
     if other is full_directory:
         assert [each.read_text() for each in root.rglob("within")] == ["somebody's"]
     with opened(tmp_path) as store:

@@ -245,7 +245,7 @@ def test_another_version_that_cannot_be_removed_is_in_the_way_of_nothing(
         patched.setattr("shutil.rmtree", refuse)
         tend(aged)
     assert beside.exists()
-    assert "1 could not be: not yours" in caplog.text
+    assert "1 could not be removed: not yours" in caplog.text
     assert note(aged).keys() >= {"walked", "packed"}
     with opened(aged) as store:
         assert store.report().other_bytes > 1000

@@ -31,13 +31,13 @@ def test_the_report_touches_nothing_and_apply_does_what_it_says(cache_dir: Path)
     before = tree(cache_dir)
     shown = llm("gc")
     assert shown.exit_code == 0
-    assert "3       18 B  files that no index entry names" in shown.output
+    assert "3       18 B  files without an index entry" in shown.output
     assert "'llm mtplx gc --apply' would free 18 B" in shown.output
     assert tree(cache_dir) == before
     done = llm("gc", "--apply")
     assert done.exit_code == 0
-    assert "Removed 3 files, 18 B." in done.output
-    assert "There is no garbage." in llm("gc").output
+    assert "Deleted 3 files, 18 B." in done.output
+    assert "There are no unused files." in llm("gc").output
     assert "talk" in llm("status").output
 
 
@@ -56,14 +56,14 @@ def test_json(cache_dir: Path) -> None:
 def test_a_lost_entry_is_told_and_written_again(cache_dir: Path) -> None:
     entry = files(cache_dir, "*.json")[0]
     entry.unlink()
-    assert "1 files of entries are gone; --apply writes them again." in llm("gc").output
-    assert "Wrote 1 files of entries again." in llm("gc", "--apply").output
+    assert "1 entry files are missing; --apply writes them again." in llm("gc").output
+    assert "Wrote 1 entry files again." in llm("gc", "--apply").output
     assert entry.exists()
-    assert "entries are gone" not in llm("gc").output
+    assert "entry files are missing" not in llm("gc").output
 
 
 def test_where_nothing_is_stored() -> None:
-    assert llm("gc").output == "Nothing is stored.\n"
+    assert llm("gc").output == "The store is empty.\n"
     assert json.loads(llm("gc", "--json").output).keys() == {"dir"}
 
 
@@ -105,13 +105,13 @@ def test_what_could_not_be_removed_is_an_error(
         patched.setattr("os.unlink", refuse)
         done = llm("gc", "--apply")
     assert done.exit_code == 1
-    assert "3 files could not be removed: not yours" in done.output
+    assert "3 files could not be deleted: not yours" in done.output
 
 
 def test_another_directory_may_be_named(cache_dir: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "a b é"
     cache_dir.rename(elsewhere)
-    assert llm("gc").output == "Nothing is stored.\n"
+    assert llm("gc").output == "The store is empty.\n"
     for named in (elsewhere, elsewhere / "sessions-v1"):
         assert json.loads(llm("gc", "--json", "--dir", str(named)).output)["conversations"] == 2
 
@@ -137,4 +137,4 @@ def test_status_shows_the_limits(cache_dir: Path, monkeypatch: pytest.MonkeyPatc
     assert group["low_disk"] is False
     shown = llm("status").output
     assert "Limit 1.0 MiB" in shown
-    assert "Nothing is written now: write_budget. What is kept is still read." in shown
+    assert "Nothing is being written: write_budget. Saved state is still used." in shown

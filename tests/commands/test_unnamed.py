@@ -24,5 +24,5 @@ def test_status_and_gc_count_them(
     told = json.loads(ok("mtplx", "status", "--json"))["ssd_session_cache"]
     assert told["unnamed_states"] == unnamed
     shown = ok("mtplx", "status")
-    assert (f"{unnamed} states belong to no conversation" in shown) is bool(unnamed)
-    assert ("No conversation is kept." in shown) is (not names)
+    assert (f"{unnamed} states without a conversation" in shown) is bool(unnamed)
+    assert ("No conversation is saved." in shown) is (not names)

@@ -86,10 +86,10 @@ engine = shared_engine()
 engine.call(work)
 get = engine._tasks.get
 
-def get_slowly(wait=True):
+def get_slowly(*args):
     for _ in range(20_000_000):
         pass
-    return get(wait)
+    return get(*args)
 
 engine._tasks.get = get_slowly
 engine.call(work)

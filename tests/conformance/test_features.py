@@ -259,11 +259,11 @@ def test_warm_says_what_it_did(tmp_path: Path) -> None:
     first = json.loads(ok("mtplx", "warm", "-m", MODEL, "-f", str(book), "--json"))
     assert first["read"] == first["tokens"] > 100
     assert first["kept"]
-    assert "were kept already" in ok("mtplx", "warm", "-m", MODEL, "-f", str(book))
+    assert "were already saved" in ok("mtplx", "warm", "-m", MODEL, "-f", str(book))
     for question in (FRANCE, "1 + 1?", "(hello)"):
         ok("-m", MODEL, "-f", str(book), question)
         assert logs(1)[0]["response_json"]["cache"]["restored"] >= first["tokens"]
-    assert "Not kept: " in ok("mtplx", "warm", "-m", MODEL, "-s", "Be polite.")
+    assert "Not saved: " in ok("mtplx", "warm", "-m", MODEL, "-s", "Be polite.")
 
 
 @pytest.mark.parametrize(("name", "keeps"), [("Qwen3.8-27B", True), ("Qwen3.6-27B", False)])
@@ -349,9 +349,9 @@ def result_message(call: str) -> llm.Message:
 @pytest.mark.parametrize(
     ("messages", "says"),
     [
-        ([llm.user("x"), call_message(), llm.user("y")], "a call of 'add' without its result"),
-        ([llm.user("x"), call_message(), result_message("tc_2")], "that no call asked for"),
-        ([llm.user("x"), result_message("tc_1")], "that no call asked for"),
+        ([llm.user("x"), call_message(), llm.user("y")], "a call to 'add' without its result"),
+        ([llm.user("x"), call_message(), result_message("tc_2")], "without a matching call"),
+        ([llm.user("x"), result_message("tc_1")], "without a matching call"),
     ],
 )
 def test_a_history_that_cannot_be(messages: list[llm.Message], says: str) -> None:
@@ -374,12 +374,12 @@ def test_options_that_cannot_be() -> None:
 
 def test_counting_and_warming_what_cannot_be() -> None:
     for args, says in (
-        (["count", "-m", "gpt-4o-mini", "x"], "is not a model of llm-mtplx"),
+        (["count", "-m", "gpt-4o-mini", "x"], "is not an llm-mtplx model"),
         (["count", "-m", "nobody", "x"], "Unknown model"),
         (["count", "-m", MODEL, ""], "The prompt is empty"),
         (["count", "-m", MODEL, "x", "-t", "nosuch"], "nosuch"),
-        (["warm", "-m", "gpt-4o-mini", "-s", "x"], "is not a model of llm-mtplx"),
-        (["warm", "-m", MODEL, "-s", "word " * 9000], "takes at most"),
+        (["warm", "-m", "gpt-4o-mini", "-s", "x"], "is not an llm-mtplx model"),
+        (["warm", "-m", MODEL, "-s", "word " * 9000], "accepts at most"),
     ):
         result = invoke("mtplx", *args)
         assert result.exit_code == 1, result.output

@@ -236,7 +236,7 @@ def test_models_are_listed_with_their_features() -> None:
         (["-m", MODEL, "x", "-a", str(Path(__file__)), "--at", "", ""], "attachment"),
         (["-m", MODEL, "word " * 9000], "Shorten it"),
         (["mtplx", "add", "no/such/folder"], "does not exist"),
-        (["mtplx", "remove", "nobody"], "No added model is called 'nobody'"),
+        (["mtplx", "remove", "nobody"], "There is no added model named 'nobody'"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_1(args: list[str], says: str) -> None:
@@ -316,7 +316,7 @@ def test_an_unreadable_entry_hides_only_itself(user_path: Path) -> None:
     good = {"path": str(MODEL_DIR), "aliases": ["good"]}
     registry.write_text(json.dumps({"models": {"mtplx/a/bad": 7, "mtplx/a/good": good}}))
     result = invoke("-m", "good", QUESTION)
-    assert "'mtplx/a/bad' is not readable" in result.stderr
+    assert "'mtplx/a/bad' cannot be read" in result.stderr
     assert "Paris" in result.stdout
     assert "mtplx/a/bad" in ok("mtplx", "remove", "mtplx/a/bad")
 
@@ -335,6 +335,6 @@ def test_doctor() -> None:
     assert report["engine"] is None
     assert any("llm mtplx tune mtplx-demo" in line for line in report["advice"])
     shown = ok("mtplx", "doctor", "--verify")
-    assert "nothing has been kept yet" in shown  # doctor itself keeps nothing
+    assert "nothing saved yet" in shown  # doctor itself keeps nothing
     assert "Paris" in shown
     assert shown.count("equal to the cold answer") == 3

@@ -104,6 +104,6 @@ def test_status_shows_and_forget_removes_a_conversation(user_path: Path) -> None
     assert kept["name"] in llm("mtplx", "status")
     assert "Forgot 1 conversations" in llm("mtplx", "forget", kept["conversation"])
     assert stored_files(user_path) == []
-    assert "No conversation is kept." in llm("mtplx", "status")
+    assert "No conversation is saved." in llm("mtplx", "status")
     assert "Tamsin" in llm("-c", "What is my name?")
     assert last_cache()["restored"] == 0

@@ -48,9 +48,9 @@ def test_the_first_call_starts_an_engine_and_uses_it() -> None:
         assert f"Engine: process {status['pid']}, " in shown and "mtplx-demo" in shown
     finally:
         stopped = mtplx("stop")
-    assert stopped.stdout == "The engine has ended.\n"
+    assert stopped.stdout == "The engine has stopped.\n"
     again = mtplx("stop")
-    assert (again.exit_code, again.stderr) == (1, "Error: No engine is resident.\n")
+    assert (again.exit_code, again.stderr) == (1, "Error: No engine is running.\n")
 
 
 def test_there_is_one_engine_and_it_ends_by_itself(user_path: Path) -> None:
@@ -59,10 +59,10 @@ def test_there_is_one_engine_and_it_ends_by_itself(user_path: Path) -> None:
             [*SERVE, "--no-http"], capture_output=True, text=True, timeout=TIMEOUT_S
         )
         assert second.returncode == 1
-        assert second.stderr.startswith("Error: An engine is resident already.")
+        assert second.stderr.startswith("Error: An engine is already running.")
         detached = mtplx("serve", "--detach", "--require-key")
         assert detached.exit_code == 1
-        assert detached.stderr.startswith("Error: An engine is resident already.")
+        assert detached.stderr.startswith("Error: An engine is already running.")
         assert ask("stop")["pid"] == first.pid
         assert first.wait(TIMEOUT_S) == 0
     with resident(user_path, "--no-http", "--keep-alive", "0.1s") as idle:

@@ -183,9 +183,9 @@ def all_zeros(head: Weights) -> Weights:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (partial, "1 of 15 are missing (fc.weight first)"),
-        (unknown_tensor, "1 are not part of a head (fc.scales first)"),
-        (wrong_shape, "norm.weight has shape [7] where the model needs [192]"),
+        (partial, "1 of 15 are missing (first: fc.weight)"),
+        (unknown_tensor, "1 are not part of a head (first: fc.scales)"),
+        (wrong_shape, "norm.weight has shape [7]; the model needs [192]"),
         (all_zeros, "fc.weight is all zeros"),
     ],
 )

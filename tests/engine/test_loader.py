@@ -188,7 +188,7 @@ def test_a_child_does_not_wait_for_the_parent_that_may_wait_for_it(big: Path) ->
     assert take(big)
 
     def child() -> None:
-        with pytest.raises(EngineError, match=f"loaded by process {os.getppid()}.*End that"):
+        with pytest.raises(EngineError, match=f"loaded by process {os.getppid()}.*Stop that"):
             take(big, notice=pytest.fail)  # not even for a moment
 
     assert in_child(child) == 0
@@ -217,7 +217,7 @@ def test_no_wait_is_endless(
     other(lambda: take(big))
     monkeypatch.setattr(loader, "WAIT_S", 0.0)
     looks = iter(range(9))
-    with pytest.raises(EngineError, match="try again when it is done"):
+    with pytest.raises(EngineError, match="try again when it has finished"):
         take(big, cancelled=lambda: next(looks, None) is None)
 
 
@@ -229,7 +229,7 @@ def test_a_lock_file_that_says_nothing(big: Path, monkeypatch: pytest.MonkeyPatc
         assert str(loader._holder(big)) == "another process"
     lock.write_bytes(b'{"pid": 7, "since": 1000}')
     monkeypatch.setattr("time.time", lambda: 1000 + 5 * 60)
-    assert str(loader._holder(big)) == "process 7, which has had it for 5 minutes"
+    assert str(loader._holder(big)) == "process 7 (for 5 minutes)"
     monkeypatch.setattr("time.time", lambda: 500)
     assert str(loader._holder(big)) == "process 7"
 

@@ -140,11 +140,11 @@ def test_auto_stops_drafting_where_it_would_lose(
     class Sometimes(DictatedDecoder):
         drafts = 0
 
-        def _draft(self, primary, depth):
+        def _draft(self, primary, depth, copied=()):
             if depth:
                 self.drafts += 1
             self.wrong_at = 0 if self.drafts % wrong_every == 0 else None
-            return super()._draft(primary, depth)
+            return (yield from super()._draft(primary, depth, copied))
 
     request = Request(
         "m",
@@ -216,7 +216,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 
 def pinned(turn: Turn) -> tuple[int, int]:
     """Rounds that can be taken back, and states that are kept of them."""
-    windows = turn.decoder._windows
+    windows = [*turn.decoder._windows]
     states = [r.states or [r.state_before] for w in windows for r in w.tape.layers]
     return len(windows), sum(map(len, states)) // max(len(windows[0].tape.layers), 1)
 

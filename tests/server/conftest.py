@@ -26,7 +26,7 @@ def server(home: Path) -> Iterator[Client]:
 
         folder = save_random_model(home / "models" / "endless")
         add_entry(Entry("mtplx/models/endless", folder, ("endless",)))
-        with resident(home, "--port", "0", "--max-waiting", "2") as process:
+        with resident(home, "--port", "0", "--max-waiting", "2", "--parallel", "1") as process:
             address = process.first_line.split(" at ")[1].split(". ")[0]
             yield Client(address)
 

@@ -103,7 +103,7 @@ def test_what_cannot_be_insisted_on(oai: openai.OpenAI, claude: anthropic.Anthro
     asked: Any = {"messages": QUESTION, "model": "mtplx-demo", "max_tokens": 3}
     with pytest.raises(openai.BadRequestError, match="before its call was complete"):
         oai.chat.completions.create(**asked, tools=TOOLS, tool_choice="required")
-    with pytest.raises(anthropic.BadRequestError, match="no tool is called 'g'"):
+    with pytest.raises(anthropic.BadRequestError, match="there is no tool named 'g'"):
         choice = {"type": "tool", "name": "g"}
         claude.messages.create(**asked, tools=[CLAUDES_WEATHER], tool_choice=choice)
     with pytest.raises(anthropic.BadRequestError, match="there are no 'tools'"):

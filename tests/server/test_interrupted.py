@@ -94,7 +94,7 @@ def test_a_server_that_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
     folder = save_random_model(tmp_path / "models" / "endless")
     add_entry(Entry("endless", folder, ()))
-    with resident(tmp_path, "--port", "0") as process:
+    with resident(tmp_path, "--port", "0", "--parallel", "1") as process:
         address = process.first_line.split(" at ")[1].split(". ")[0]  # type: ignore[attr-defined]
         server = Client(address)
         path = "/v1/chat/completions"

@@ -45,6 +45,20 @@ def test_of_a_text_that_cannot_fit_little_is_encoded(text: str) -> None:
     assert sum(calls) <= 40 * SLICE
 
 
+def test_no_more_is_encoded_than_shows_that_it_cannot_fit() -> None:
+    """Where the size alone does not: a token of a large vocabulary may stand for many bytes."""
+    calls: list[int] = []
+
+    def encode(part: str) -> range:
+        calls.append(len(part))
+        return range(len(part) // 2)
+
+    window = 262_143
+    least = least_tokens("x" * 30_000_000, encode, 128, window)
+    assert window < least <= window + SLICE
+    assert sum(calls) <= 2 * window + 2 * SLICE
+
+
 @settings(max_examples=50, deadline=None)
 @given(st.text(min_size=1, max_size=40), st.integers(1, 4000), st.integers(1, 300))
 def test_the_bound_is_never_above_the_count(text: str, times: int, limit: int) -> None:
@@ -62,7 +76,7 @@ def test_a_prompt_that_cannot_fit_is_refused_before_it_is_encoded(
     )
     said = [{"role": "user", "content": "Once more. " * 300_000}]
     calls.clear()
-    with pytest.raises(RequestError, match="takes at most 8,191"):
+    with pytest.raises(RequestError, match="accepts at most 8,191"):
         list(shared_engine().stream(Request("mtplx-demo", MODEL_DIR, said)))
     assert sum(calls) == 0
 

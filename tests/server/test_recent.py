@@ -19,16 +19,16 @@ DONE = Finished(
 
 def test_a_turn_without_a_token_has_no_first_one() -> None:
     observer = Observer()
-    observer.finish(REQUEST, DONE)
-    observer.finish(REQUEST, replace(DONE, output_tokens=1))
+    observer.finish(observer.begin(REQUEST), REQUEST, DONE)
+    observer.finish(observer.begin(REQUEST), REQUEST, replace(DONE, output_tokens=1))
     assert [turn["ttft_ms"] for turn in observer.recent] == [1500.0, None]
-    assert sum(observer.totals.ttft.values()) == 1
+    assert sum(observer.totals.ttft.counts.values()) == 1
 
 
 def test_reasons_are_told_in_words() -> None:
     observer = Observer()
-    observer.finish(REQUEST, DONE)
-    observer.finish(REQUEST, replace(DONE, miss_reason=None))
+    observer.finish(observer.begin(REQUEST), REQUEST, DONE)
+    observer.finish(observer.begin(REQUEST), REQUEST, replace(DONE, miss_reason=None))
     meanings = [turn["miss_meaning"] for turn in observer.recent]
     assert meanings == [None, Reason.HISTORY_EDITED.meaning]
 
@@ -51,10 +51,12 @@ def test_the_pace_of_the_last_minutes() -> None:
 
 def test_tokens_are_counted_once() -> None:
     observer = Observer()
-    observer.begin(REQUEST)
+    one, other = observer.begin(REQUEST), observer.begin(REQUEST)
     for done in (1, 3, 7):
-        observer.progress("answering", done)
-    assert sum(step.tokens for step in observer.pace._steps) == 7
+        observer.progress(one, "answering", done)
+        observer.progress(other, "answering", 2 * done)
+    assert sum(step.tokens for step in observer.pace._steps) == 7 + 14
+    assert sum(observer.totals.gaps.counts.values()) == 4  # two between the parts of each
 
 
 def test_the_page_gets_them() -> None:

@@ -187,7 +187,7 @@ def test_the_page_in_a_browser(server: Client) -> None:
         timeout=120,
     )
     assert "<td>mtplx-demo</td>" in done.stdout
-    assert "of prompts from the cache" in done.stdout
+    assert "of prompt tokens cached" in done.stdout
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed")

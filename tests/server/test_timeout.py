@@ -71,7 +71,7 @@ def test_before_there_is_anything_to_tell(endless: Path, path: str, stream: bool
         answer = ask(app, path, body)
     told = answer.json
     assert answer.status == 504
-    assert "not complete within its time of 0.0001 seconds" in told["error"]["message"]
+    assert "not complete within the time limit of 0.0001 seconds" in told["error"]["message"]
     kind = "timeout_error" if path == "/v1/messages" else "server_error"
     assert told["error"]["type"] == kind
     assert told["error"].get("code") == (None if path == "/v1/messages" else "timeout")
@@ -104,7 +104,7 @@ def test_in_the_middle_of_a_stream(
         frames.pop()
     told = json.loads(frames[-1].split("data: ", 1)[1])
     error = told["response"]["error"] if path == "/v1/responses" else told["error"]
-    assert "not complete within its time" in error["message"]
+    assert "not complete within the time limit" in error["message"]
 
 
 async def unread() -> AsyncEventStream:

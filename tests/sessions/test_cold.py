@@ -21,7 +21,7 @@ from llm_mtplx.sessions.keeper import Keeper
 from llm_mtplx.sessions.persist import read_line, save_line
 from llm_mtplx.sessions.reasons import Reason
 from llm_mtplx.sessions.session import Checkpoint
-from llm_mtplx.speculative.decoder import Decoder
+from llm_mtplx.speculative.decoder import OPS_CHUNK, Decoder
 from llm_mtplx.speculative.distributions import Sampling
 
 from ..coldstore.test_writer import Gate
@@ -149,7 +149,7 @@ def test_a_read_that_ends_inside_an_answer_keeps_nothing_of_it(model, processes)
     turn = one.begin("Two.")
     turn._cancelled = lambda: True
     assert turn.run().finish_reason == "interrupted"
-    assert turn.decoder.state.position == 512
+    assert turn.decoder.state.position == OPS_CHUNK < 700  # inside the answer
     turn.keep()
     memory = processes()
     assert memory.known_answers("a", None, "on") == {}

@@ -18,6 +18,7 @@ from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
 from llm_mtplx.speculative.masks import Masks
 from llm_mtplx.speculative.penalties import Penalties, PenaltySettings
+from llm_mtplx.speculative.step import Steps
 
 from ..tiny import random_trunk_and_head
 from .test_masks import Strides
@@ -49,8 +50,8 @@ class Told(Decoder):
     right: list[int]
     head_is = "own"
 
-    def _draft(self, primary: int, depth: int) -> list[mx.array]:
-        drafts = super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
+        drafts = yield from super()._draft(primary, depth, copied)
         if self.head_is == "own":
             return drafts
         out = []

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from llm_mtplx.architectures.state import MAX_WAITING
 from llm_mtplx.speculative import adaptive
 from llm_mtplx.speculative.adaptive import REST, AdaptiveDepth
+from llm_mtplx.speculative.step import Steps
 
 from .states import assert_equal
 from .test_rounds import (  # noqa: F401
@@ -123,9 +124,9 @@ def test_the_last_plain_round_is_known(costs: dict, shares: list[float]) -> None
 class Stretches(ScriptedDecoder):
     """First drafts are wrong for some tokens, then right for some, in turn."""
 
-    def _draft(self, primary: int, depth: int) -> list[mx.array]:
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
         self.wrong_at = 0 if self.state.position // 12 % 2 else None
-        return super()._draft(primary, depth)
+        return (yield from super()._draft(primary, depth, copied))
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from llm_mtplx.architectures.trunk import Trunk
 from llm_mtplx.errors import EngineError
 from llm_mtplx.speculative.decoder import Decoder
 from llm_mtplx.speculative.distributions import Sampling
+from llm_mtplx.speculative.step import Steps
 
 from ..tiny import TEXT_CONFIG, random_trunk_and_head
 from .states import assert_equal, named_arrays
@@ -32,8 +33,8 @@ class ScriptedDecoder(Decoder):
         self.oracle = oracle
         self.wrong_at = wrong_at
 
-    def _draft(self, primary: int, depth: int) -> list[mx.array]:
-        drafts = super()._draft(primary, depth)
+    def _draft(self, primary: int, depth: int, copied=()) -> Steps[list[mx.array]]:
+        drafts = yield from super()._draft(primary, depth, copied)
         at = self.state.position + 1
         right = self.oracle[at : at + len(drafts)]
         if self.wrong_at is not None and self.wrong_at < len(right):

@@ -145,7 +145,7 @@ def _clear_the_place(root: StoreRoot, busy_s: float) -> None:
         other = path.with_name(NAME + suffix)
         if not _is_another(other):
             continue
-        log.warning("%s is not a regular file: it is set aside, and the index made anew", other)
+        log.warning("%s is not a regular file; it was set aside and the index is rebuilt", other)
         was_link = other.is_symlink()
         with _locked(root, busy_s):
             if _is_another(other):
@@ -218,7 +218,7 @@ def _open_writable(path: Path, busy_s: float) -> sqlite3.Connection:
             use_journal(sql)
             migrate(sql)
             if not check_schema(sql):
-                raise UnreadableManifest("its migrations lead nowhere")
+                raise UnreadableManifest("its migrations are inconsistent")
         sql.execute("PRAGMA synchronous = NORMAL")
         sql.execute("PRAGMA secure_delete = ON")
         return sql

@@ -53,7 +53,7 @@ def is_writer(name: object) -> bool:
 
 def key_of(value: object) -> bytes:
     if type(value) is not bytes or len(value) != KEY_BYTES:
-        raise BadRow("a key is none")
+        raise BadRow("a key is invalid")
     return value
 
 
@@ -105,7 +105,7 @@ def entry_row(row: Row) -> Entry:
             created=created,
         )
     except ValidationError:
-        raise BadRow("an entry is none") from None
+        raise BadRow("an entry is invalid") from None
 
 
 def announcement_row(row: Row) -> tuple[bytes, str, Announcement]:
@@ -113,11 +113,11 @@ def announcement_row(row: Row) -> tuple[bytes, str, Announcement]:
     key, writer, kind, started = row
     whole(started, 0, MAX_TIME)
     if not is_writer(writer):
-        raise BadRow("a writer's name is none")
+        raise BadRow("a writer's name is invalid")
     for each in get_args(Announcement):
         if kind == each:
             return key_of(key), writer, each
-    raise BadRow("nothing of this kind is written")
+    raise BadRow("the kind of a pending write is unknown")
 
 
 def written_row(row: Row) -> tuple[int, int]:
@@ -129,13 +129,13 @@ def written_row(row: Row) -> tuple[int, int]:
 def note_of(text: object) -> dict[str, int | float]:
     """A note: numbers by name."""
     if not isinstance(text, str) or len(text) > MAX_NOTE:
-        raise BadRow("a note is none")
+        raise BadRow("a note is invalid")
     try:
         note = json.loads(text)
     except (ValueError, RecursionError):
-        raise BadRow("a note is no JSON") from None
+        raise BadRow("a note is not JSON") from None
     if not isinstance(note, dict) or not all(_is_number(value) for value in note.values()):
-        raise BadRow("a note holds what none can")
+        raise BadRow("a note holds invalid values")
     return note
 
 
@@ -143,10 +143,10 @@ def fact_row(row: Row) -> str:
     """From name, value."""
     name, value = row
     if not isinstance(name, str) or len(name) > MAX_NOTE:
-        raise BadRow("a fact's name is none")
+        raise BadRow("a fact's name is invalid")
     if name == "rebuild":
         if value not in ("pending", "done"):
-            raise BadRow("whether the index is whole is not said")
+            raise BadRow("the state of the index rebuild is unknown")
     else:
         note_of(value)
     return name

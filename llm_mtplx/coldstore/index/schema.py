@@ -138,4 +138,4 @@ def use_journal(connection: sqlite3.Connection) -> str:
             continue
         if got in ("wal", "delete", "persist", "truncate"):
             return str(got)
-    raise StoreError("store_unavailable", "the file system takes no SQLite journal")
+    raise StoreError("store_unavailable", "the file system does not support an SQLite journal")

@@ -72,7 +72,7 @@ class Background:
             try:
                 Upkeep(self._root, self._limits, self._stop).run()
             except Exception as error:
-                self._trouble.warn("the upkeep of the store failed", error)
+                self._trouble.warn("store maintenance failed", error)
 
     def join(self, timeout: float) -> None:
         deadline = time.monotonic() + timeout

@@ -150,7 +150,7 @@ def _read(handle: int, key: bytes) -> tuple[Header, memoryview]:
     """A block's header and body, checked. The body of a packed one is left unread."""
     head = read_head(handle)
     if (head.header.kind, head.header.key) != ("block", key.hex()):
-        raise BadFile("it belongs under another name")
+        raise BadFile("its name does not match its content")
     body = memoryview(bytearray(head.header.body_bytes if head.header.codec == "raw" else 0))
     if body.nbytes:
         OpenFile(handle, head, 0).read_into([body])

@@ -58,7 +58,9 @@ def rebuild(blobs: Blobs, manifest: Manifest, stop: threading.Event) -> Rebuilt:
             _add(manifest, rows, entries, found)
     _add(manifest, rows, entries, found)
     if unseen:
-        raise StoreError("store_unavailable", f"{len(unseen)} places cannot be seen: {unseen[0]}")
+        raise StoreError(
+            "store_unavailable", f"{len(unseen)} directories cannot be read: {unseen[0]}"
+        )
     manifest.heal()  # what contradicts itself in the files, too, is left to gc
     manifest.rebuilt()
     return found
@@ -84,7 +86,7 @@ def clear_dead_writers(root: StoreRoot, blobs: Blobs, manifest: Manifest) -> int
 def _row_of(handle: int, key: bytes) -> BlockRow | CheckpointRow:
     header = read_head(handle).header
     if header.key != key.hex():
-        raise BadFile("it belongs under another name")
+        raise BadFile("its name does not match its content")
     status = os.fstat(handle)
     parent = bytes.fromhex(header.parent)
     if header.kind == "block":

@@ -120,7 +120,9 @@ class Remover:
         while waiting:
             with self._manifest.changing() as sql:
                 if not is_whole(sql):  # it was replaced since things were judged
-                    raise StoreError("rebuilding", "half an index does not know what is garbage")
+                    raise StoreError(
+                        "rebuilding", "the index is incomplete, so nothing can be removed"
+                    )
                 began, took = time.monotonic(), 0.0
                 while waiting and took <= HOLD_S:
                     step(sql, waiting.popleft(), done)

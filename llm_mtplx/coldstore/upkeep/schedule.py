@@ -73,7 +73,7 @@ class Upkeep:
             note["tidied"] = time.time()
             leave_note(self._manifest, PROGRESS, note)
             if done.files or done.failed:
-                log.info("kept the store to its limits: %s", _words(done))
+                log.info("evicted state to stay within the store's limits: %s", _words(done))
         if _is_due(note.get("walked"), self._limits.reconcile_every_s):
             self._walk(note)
         if not self._stop.is_set() and _is_due(note.get("packed"), self._limits.reconcile_every_s):
@@ -186,5 +186,5 @@ def _is_due(last: object, every_s: float) -> bool:
 
 def _words(done: Removed) -> str:
     return f"{done.files} files of {done.nbytes:,} bytes removed" + (
-        f", {done.failed} could not be: {done.error}" if done.failed else ""
+        f", {done.failed} could not be removed: {done.error}" if done.failed else ""
     )

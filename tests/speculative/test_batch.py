@@ -103,7 +103,7 @@ talks = st.builds(
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(here=st.lists(talks, min_size=2, max_size=5), seed=st.integers(0, 99))
 def test_company_changes_nothing(models: Tiny, here: list[Talk], seed: int) -> None:
@@ -184,7 +184,7 @@ def test_numbers_that_are_not_finite_end_one_alone(models: Tiny) -> None:
 
 
 @pytest.mark.parametrize("where", ["forward_all", "logits", "embed"])
-@pytest.mark.parametrize("after", range(4))
+@pytest.mark.parametrize("after", [0, 2])
 def test_a_forward_that_fails_is_done_one_by_one(
     models: Tiny, where: str, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

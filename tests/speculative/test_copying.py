@@ -159,7 +159,7 @@ def test_copies_change_no_token(models: Tiny, head: bool, depth: int, temperatur
         # What is said goes on from the passage, leaves it and comes back to it.
         said = [*prompt[GRAM:20], 63, *prompt[:22], 1, 2]
         steered = {}
-        for copies in (None, COPIES, range(3, 6)):
+        for copies in (None, COPIES):
             decoder = Steered(
                 models[0],
                 models[1] if head else None,
@@ -171,8 +171,8 @@ def test_copies_change_no_token(models: Tiny, head: bool, depth: int, temperatur
             decoder.text = [*prompt, *said]
             list(decoder.prefill(prompt))
             ids, at = [decoder.first()], 0
-            while len(ids) < 40:
-                done = decoder.round(depth, 40 - len(ids), never, copies)
+            while len(ids) < 32:
+                done = decoder.round(depth, 32 - len(ids), never, copies)
                 assert copies is None or done.copied < copies.stop
                 made += done.copied
                 ids += done.tokens
